@@ -1,0 +1,1 @@
+"""Scores of translations and of word links; knows strings and links, and nothing of models."""

@@ -1,0 +1,85 @@
+"""How good word links are: alignment error rate, precision and recall against gold links."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rela.evaluation.link_files import GoldLinks, Link, naacl, pharaoh, read_hypotheses, read_links, talp
+from rela.evaluation.symmetrise import symmetrise
+
+__all__ = [
+    "AlignmentCounts",
+    "AlignmentScore",
+    "GoldLinks",
+    "Link",
+    "alignment_error_rate",
+    "naacl",
+    "pharaoh",
+    "read_hypotheses",
+    "read_links",
+    "symmetrise",
+    "talp",
+]
+
+
+@dataclass(frozen=True)
+class AlignmentScore:
+    """Alignment error rate, precision and recall of a corpus, as fractions, and the number of links proposed."""
+
+    aer: float
+    precision: float
+    recall: float
+    links: int
+
+    def __str__(self) -> str:
+        percent = f"AER {100 * self.aer:.2f}  precision {100 * self.precision:.2f}  recall {100 * self.recall:.2f}"
+        return f"{percent}  links {self.links}"
+
+
+@dataclass(frozen=True)
+class AlignmentCounts:
+    """The four counts that AER, precision and recall are made of; counts of several sentences add up."""
+
+    links: int = 0  # |A|
+    sure: int = 0  # |S|
+    links_in_sure: int = 0  # |A ∩ S|
+    links_in_possible: int = 0  # |A ∩ P|
+
+    @classmethod
+    def of(cls, hypothesis: frozenset[Link], gold: GoldLinks) -> "AlignmentCounts":
+        """The counts of one sentence pair."""
+        return cls(len(hypothesis), len(gold.sure), len(hypothesis & gold.sure), len(hypothesis & gold.possible))
+
+    def __add__(self, other: "AlignmentCounts") -> "AlignmentCounts":
+        return AlignmentCounts(
+            self.links + other.links,
+            self.sure + other.sure,
+            self.links_in_sure + other.links_in_sure,
+            self.links_in_possible + other.links_in_possible,
+        )
+
+    def score(self) -> AlignmentScore:
+        """The equations of `alignment_error_rate`; a share of nothing is 1, so that nothing asked, nothing missed."""
+        asked = self.links + self.sure
+        return AlignmentScore(
+            aer=1 - (self.links_in_sure + self.links_in_possible) / asked if asked else 0.0,
+            precision=self.links_in_possible / self.links if self.links else 1.0,
+            recall=self.links_in_sure / self.sure if self.sure else 1.0,
+            links=self.links,
+        )
+
+
+def alignment_error_rate(hypotheses: Iterable[frozenset[Link]], gold: Iterable[GoldLinks]) -> AlignmentScore:
+    """Corpus-level alignment error rate (Och and Ney, 2000) of proposed links A against sure S and possible P ⊇ S.
+
+        AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|)     precision = |A∩P| / |A|     recall = |A∩S| / |S|
+
+    Each count is summed over the sentences first.
+    """
+    total = AlignmentCounts()
+    for number, (links, answer) in enumerate(zip_longest(hypotheses, gold), start=1):
+        if links is None or answer is None:
+            missing = "hypothesis" if links is None else "gold links"
+            raise ValueError(f"sentence {number} has no {missing}; both files must have the same number of sentences")
+        total += AlignmentCounts.of(links, answer)
+    return total.score()

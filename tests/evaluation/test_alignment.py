@@ -1,0 +1,133 @@
+"""Alignment error rate and symmetrisation: hand-drawn examples and what must hold for any links."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rela.evaluation.alignment import (
+    AlignmentCounts,
+    GoldLinks,
+    alignment_error_rate,
+    read_hypotheses,
+    read_links,
+    symmetrise,
+)
+from rela.evaluation.symmetrise import SYMMETRISATIONS
+
+LINKS = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=20)
+GOLD = st.tuples(LINKS, LINKS).map(lambda pair: GoldLinks(pair[0], pair[0] | pair[1]))
+
+
+def test_error_rate_by_hand():
+    gold = [
+        GoldLinks(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (2, 1)})),
+        GoldLinks(frozenset({(0, 1)}), frozenset({(0, 1)})),
+    ]
+    hypotheses = [frozenset({(0, 0), (2, 1), (2, 2)}), frozenset({(0, 1)})]
+    # |A| = 4, |S| = 3, |A∩S| = 2, |A∩P| = 3
+    score = alignment_error_rate(hypotheses, gold)
+    assert score.aer == pytest.approx(1 - (2 + 3) / (4 + 3))
+    assert score.precision == pytest.approx(3 / 4)
+    assert score.recall == pytest.approx(2 / 3)
+    assert score.links == 4
+
+
+@given(st.lists(GOLD, min_size=1, max_size=4))
+def test_gold_has_no_error(gold):
+    assert alignment_error_rate([sentence.sure for sentence in gold], gold).aer == 0
+
+
+@given(st.lists(st.tuples(LINKS, GOLD), min_size=1, max_size=4))
+def test_every_rate_is_a_fraction(pairs):
+    hypotheses, gold = zip(*pairs, strict=True)
+    score = alignment_error_rate(hypotheses, gold)
+    for rate in (score.aer, score.precision, score.recall):
+        assert 0 <= rate <= 1
+
+
+@given(LINKS, LINKS)
+def test_without_possible_links_the_error_rate_is_one_minus_f1(hypothesis, sure):
+    score = alignment_error_rate([hypothesis], [GoldLinks(sure, sure)])
+    if score.precision + score.recall == 0:
+        assert score.aer == 1
+    else:
+        f1 = 2 * score.precision * score.recall / (score.precision + score.recall)
+        assert score.aer == pytest.approx(1 - f1)
+
+
+@given(st.lists(st.tuples(LINKS, GOLD), min_size=2, max_size=4))
+def test_counts_of_sentences_add_up(pairs):
+    hypotheses, gold = zip(*pairs, strict=True)
+    total = sum((AlignmentCounts.of(*pair) for pair in pairs), AlignmentCounts())
+    assert total.score() == alignment_error_rate(hypotheses, gold)
+
+
+def test_unequal_files_are_an_error_with_the_sentence():
+    gold = GoldLinks(frozenset(), frozenset())
+    with pytest.raises(ValueError, match="sentence 2 has no gold links"):
+        alignment_error_rate([frozenset(), frozenset()], [gold])
+    with pytest.raises(ValueError, match="sentence 1 has no hypothesis"):
+        alignment_error_rate([], [gold])
+
+
+def test_a_sure_link_must_be_possible():
+    with pytest.raises(ValueError, match=r"\(1, 2\) is not"):
+        GoldLinks(frozenset({(1, 2)}), frozenset())
+
+
+@given(LINKS, LINKS)
+def test_symmetrisations_are_nested(forward, backward):
+    smaller = frozenset()
+    for method in SYMMETRISATIONS:
+        links = symmetrise(forward, backward, method)
+        assert smaller <= links <= forward | backward
+        smaller = links
+
+
+@given(LINKS, LINKS)
+def test_final_covers_every_word_the_union_covers(forward, backward):
+    links, union = (symmetrise(forward, backward, method) for method in ("grow-diag-final", "union"))
+    for side in (0, 1):
+        assert {link[side] for link in links} == {link[side] for link in union}
+
+
+@given(LINKS)
+def test_two_directions_that_agree_stay_as_they_are(links):
+    assert {symmetrise(links, links, method) for method in SYMMETRISATIONS} == {links}
+
+
+def test_grow_diag_final_by_hand():
+    forward = frozenset({(0, 0), (1, 0), (2, 1), (5, 5)})
+    backward = frozenset({(0, 0), (1, 1)})
+    # (0, 0) is agreed. Beside it (1, 0) covers source word 1, and (1, 1) target word 1; beside that (2, 1) covers
+    # source word 2. (5, 5) touches none of them: only the final step takes it.
+    grown = {(0, 0), (1, 0), (1, 1), (2, 1)}
+    assert symmetrise(forward, backward, "intersection") == {(0, 0)}
+    assert symmetrise(forward, backward, "grow-diag") == grown
+    assert symmetrise(forward, backward, "grow-diag-final") == grown | {(5, 5)}
+
+
+def test_a_neighbour_between_two_covered_words_is_not_added():
+    forward = frozenset({(0, 0), (1, 1), (0, 1)})
+    backward = frozenset({(0, 0), (1, 1)})
+    assert symmetrise(forward, backward, "grow-diag-final") == {(0, 0), (1, 1)}
+    assert symmetrise(forward, backward, "union") == forward
+
+
+def test_unknown_method_is_named():
+    with pytest.raises(ValueError, match="unknown symmetrisation 'grow'"):
+        symmetrise(frozenset(), frozenset(), "grow")
+
+
+@pytest.mark.skipif("RELA_GOLD" not in os.environ, reason="RELA_GOLD names no folder with rwth-odd.talp")
+@pytest.mark.parametrize(
+    ("hypothesis", "figures"), [("giza-gdf", (21.64, 90.41, 68.96)), ("fastalign-gdf", (28.67, 79.51, 64.57))]
+)
+def test_published_hypotheses_give_their_published_figures(hypothesis, figures):
+    folder = Path(os.environ["RELA_GOLD"])
+    gold = read_links(folder / "rwth-odd.talp", one_based=True)
+    score = alignment_error_rate(read_hypotheses(folder / f"rwth-odd.{hypothesis}.hyp"), gold)
+    assert tuple(round(100 * rate, 2) for rate in (score.aer, score.precision, score.recall)) == figures
