@@ -1,0 +1,1 @@
+"""Text in, batches out: corpora, subwords, prepared shards and the embedded toy corpus."""

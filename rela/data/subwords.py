@@ -1,0 +1,176 @@
+"""Subword units: a joint SentencePiece BPE model that is learnt, stored as bytes, and travels with the model."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+SPECIAL = (PAD, BOS, EOS)
+"""Ids that stand for no text. UNK does stand for text, and decodes to ⁇."""
+
+WORD_START = "▁"
+
+
+class Subwords:
+    """Text to ids and back by one SentencePiece model.
+
+    Pieces never cross white space and the words they make are those of `text.split()`, so links between
+    words survive the way to subwords and back. Nothing else is normalised: see `train_subwords`.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        import sentencepiece
+
+        self.model = model
+        self.processor: Any = sentencepiece.SentencePieceProcessor()
+        try:
+            if not model:
+                raise RuntimeError("empty")
+            self.processor.LoadFromSerializedProto(model)
+        except RuntimeError:
+            raise ValueError(f"these {len(model)} bytes are no SentencePiece model, or only a part of one") from None
+        ids = tuple(getattr(self.processor, name)() for name in ("pad_id", "bos_id", "eos_id", "unk_id"))
+        if ids != (PAD, BOS, EOS, UNK):
+            raise ValueError(f"the model's pad, bos, eos, unk ids are {ids}; wanted {(PAD, BOS, EOS, UNK)}")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Subwords:
+        """Read a model file; ValueError if it is truncated or something else."""
+        try:
+            return cls(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file, whole or not at all."""
+        temporary = Path(f"{path}.{os.getpid()}.part")
+        try:
+            temporary.write_bytes(self.model)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @property
+    def size(self) -> int:
+        """V, special symbols included."""
+        return int(self.processor.get_piece_size())
+
+    @property
+    def sha256(self) -> str:
+        """What tells two vocabularies apart."""
+        return hashlib.sha256(self.model).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without BOS and EOS."""
+        return self.processor.encode(tidy(text))
+
+    def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
+        """Ids of many texts, each as `encode` gives them."""
+        return self.processor.encode([tidy(text) for text in texts], num_threads=threads)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of ids; PAD, BOS and EOS vanish, an unknown character shows as ⁇."""
+        return self.processor.decode(self._known([int(index) for index in ids if index not in SPECIAL]))
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The written form of each id; ▁ marks the first piece of a word."""
+        return self.processor.id_to_piece(self._known([int(index) for index in ids]))
+
+    def word_of_piece(self, pieces: Sequence[str]) -> list[int]:
+        """For each piece the index of its white-space word, counting from 0."""
+        words, word = [], -1
+        for piece in pieces:
+            if piece.startswith(WORD_START) or word < 0:
+                word += 1
+            words.append(word)
+        return words
+
+    def _known(self, ids: list[int]) -> list[int]:
+        for index in ids:
+            if not 0 <= index < self.size:
+                raise ValueError(f"id {index} is not in the vocabulary of {self.size} pieces")
+        return ids
+
+    def __reduce__(self) -> tuple[type[Subwords], tuple[bytes]]:
+        return Subwords, (self.model,)
+
+
+def tidy(text: str) -> str:
+    """One plain space between the words of `text.split()`, and no ▁ that could be taken for one."""
+    return " ".join(text.replace(WORD_START, "_").split())
+
+
+def train_subwords(
+    lines: Iterable[str], size: int, *, seed: int = 1, character_coverage: float = 1.0, threads: int = 4
+) -> Subwords:
+    """Learn a BPE model of `size` pieces, special symbols included, from lines of both languages together.
+
+    Characters are left as they are (SentencePiece's "identity" normalisation): NFKC would rewrite the target
+    side away from the references it is scored against ("…" to "...", "½" to "1⁄2") and turn some words into two
+    ("´" to space and accent), after which gold word links point at the wrong words. There is no byte
+    fallback: its 256 pieces are a large part of a small vocabulary, and `character_coverage` 1 knows every
+    character of the sample. The number of threads is part of the stored model, so it does not follow the machine.
+    """
+    import sentencepiece
+
+    stream = Remembering(tidy(line) for line in lines)
+    model = io.BytesIO()
+    sentencepiece.set_random_generator_seed(seed % (1 << 32))
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=stream,
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            character_coverage=character_coverage,
+            normalization_rule_name="identity",
+            max_sentence_length=1 << 14,
+            num_threads=threads,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if stream.error is not None:
+            raise stream.error from None
+        raise ValueError(explain(str(error), size, stream.lines)) from None
+    return Subwords(model.getvalue())
+
+
+def explain(message: str, size: int, lines: int) -> str:
+    """SentencePiece's failure in one line that says what to change."""
+    if found := re.search(r"too high \(\d+\).*<= (\d+)", message):
+        return f"{lines} lines are too few for a vocabulary of {size}; they allow at most {found[1]} pieces"
+    if found := re.search(r"required_chars. \d+ vs (\d+)", message):
+        return f"a vocabulary of {size} cannot hold every character; wanted at least {found[1]}, or a lower coverage"
+    if "sentences_.empty()" in message:
+        return f"no text to learn a vocabulary of {size} from"
+    return f"no vocabulary of {size} could be learnt from {lines} lines: {' '.join(message.split())}"
+
+
+class Remembering(Iterator[str]):
+    """An iterator that keeps the exception it ended with: SentencePiece would flatten it into text."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.source = iter(lines)
+        self.lines = 0
+        self.error: Exception | None = None
+
+    def __next__(self) -> str:
+        try:
+            line = next(self.source)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self.error = error
+            raise
+        self.lines += 1
+        return line

@@ -1,0 +1,109 @@
+"""Subwords: nothing is lost on the way to ids and back, and words stay words."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rela.data.corpus import CorpusError
+from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords, train_subwords
+
+LINES = [f"the {a} cat saw {b} mice, and der Kater sah {a} Mäuse … ½" for a in range(20) for b in range(20)]
+ALPHABET = sorted(set("".join(LINES)))
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    return train_subwords(LINES, 120, seed=1)
+
+
+def test_specials_and_size(subwords):
+    assert subwords.size == 120
+    assert subwords.pieces([PAD, BOS, EOS, UNK]) == ["<pad>", "<s>", "</s>", "<unk>"]
+
+
+@given(text=st.text([*ALPHABET, " ", "\u00a0", "\t"], max_size=40))
+def test_text_survives_up_to_white_space_and_words_are_those_of_split(subwords, text):
+    ids = subwords.encode(text)
+    assert subwords.decode(ids) == " ".join(text.split())
+    pieces = subwords.pieces(ids)
+    owners = subwords.word_of_piece(pieces)
+    words = ["".join(p for p, o in zip(pieces, owners, strict=True) if o == w).removeprefix("▁")
+             for w in range(len(text.split()))]  # fmt: skip
+    assert words == text.split()
+
+
+def test_characters_are_not_rewritten(subwords):
+    assert subwords.decode(subwords.encode("Mäuse … ½")) == "Mäuse … ½"
+
+
+def test_the_word_mark_in_a_text_does_not_split_a_word(subwords):
+    pieces = subwords.pieces(subwords.encode("cat▁cat mice"))
+    assert max(subwords.word_of_piece(pieces)) == 1
+
+
+def test_word_of_piece_known_answers(subwords):
+    assert subwords.word_of_piece(["▁a", "b", "▁", "c", "▁d"]) == [0, 0, 1, 1, 2]
+    assert subwords.word_of_piece(["a", "b", "▁c"]) == [0, 0, 1]
+    assert subwords.word_of_piece([]) == []
+
+
+def test_batches_agree_with_single_texts(subwords):
+    texts = ["the cat", "", " saw   mice ", "Kater"]
+    assert subwords.encode_batch(texts) == [subwords.encode(text) for text in texts]
+    assert subwords.encode_batch(texts, threads=2) == subwords.encode_batch(texts)
+    assert subwords.encode_batch([]) == []
+
+
+def test_specials_vanish_and_unknown_characters_show(subwords):
+    ids = subwords.encode("the cat")
+    assert subwords.decode([BOS, *ids, EOS, PAD, PAD]) == "the cat"
+    assert UNK in subwords.encode("the 猫")
+    assert "⁇" in subwords.decode(subwords.encode("the 猫"))
+
+
+def test_an_id_outside_the_vocabulary_is_named(subwords):
+    with pytest.raises(ValueError, match="id 120 is not in the vocabulary of 120"):
+        subwords.decode([120])
+    with pytest.raises(ValueError, match="id -1 "):
+        subwords.pieces([-1])
+
+
+def test_saved_and_loaded_is_the_same(subwords, tmp_path):
+    subwords.save(tmp_path / "m.model")
+    loaded = Subwords.load(tmp_path / "m.model")
+    assert loaded.sha256 == subwords.sha256
+    assert loaded.encode(LINES[7]) == subwords.encode(LINES[7])
+    assert pickle.loads(pickle.dumps(subwords)).encode(LINES[7]) == subwords.encode(LINES[7])
+    assert [path.name for path in tmp_path.iterdir()] == ["m.model"]
+
+
+@pytest.mark.parametrize("damage", [lambda m: m[: len(m) // 2], lambda m: m[:-1], lambda m: b"", lambda m: b"x" * 99])
+def test_a_damaged_model_file_is_an_error_that_names_it(subwords, tmp_path, damage):
+    path = tmp_path / "m.model"
+    path.write_bytes(damage(subwords.model))
+    with pytest.raises(ValueError, match=r"m\.model: these \d+ bytes are no SentencePiece model"):
+        Subwords.load(path)
+
+
+def test_learning_is_deterministic(subwords):
+    assert train_subwords(iter(LINES), 120, seed=1).sha256 == subwords.sha256
+
+
+def test_too_few_lines_too_small_a_size_and_nothing_at_all():
+    with pytest.raises(ValueError, match=r"^400 lines are too few for a vocabulary of 9000; they allow at most \d+"):
+        train_subwords(LINES, 9000, seed=1)
+    with pytest.raises(ValueError, match=r"^a vocabulary of 16 cannot hold every character; wanted at least \d+"):
+        train_subwords(LINES, 16, seed=1)
+    with pytest.raises(ValueError, match=r"^no text to learn a vocabulary of 50 from"):
+        train_subwords([], 50, seed=1)
+
+
+def test_an_error_in_the_lines_comes_through_as_itself():
+    def lines():
+        yield from LINES
+        raise CorpusError("a.de, line 401: not UTF-8")
+
+    with pytest.raises(CorpusError, match=r"^a\.de, line 401: not UTF-8$"):
+        train_subwords(lines(), 100, seed=1)
