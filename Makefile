@@ -1,0 +1,35 @@
+# Each target does its own set-up: a virtual environment in .venv, made once and remade when pyproject.toml changes.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-gpu check format bench clean
+
+demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
+	$(BIN)/rela demo
+
+test: $(VENV)/ready        ## every test that needs no GPU
+	$(BIN)/python -m pytest
+
+test-gpu:                  ## the tests of the fused kernels, with the python that sees the GPU
+	$(PYTHON) -m pytest -m gpu
+
+check: $(VENV)/ready       ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench:                     ## the tables under results/, with the python that sees the GPU
+	$(PYTHON) -m rela bench attention
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

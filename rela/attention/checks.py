@@ -1,0 +1,104 @@
+"""Argument checks of the functional forms: an error names the argument, what came and what was wanted."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rela.attention.kinds import Kind
+
+BACKENDS = ("auto", "reference", "triton")
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor | None, dims: str = "BHTD") -> None:
+    """q, k and v agree in rank, batch, head size, type and device; H is a multiple of Hk. `dims` is BHTD or THD."""
+    named = [("q", q), ("k", k)] + ([("v", v)] if v is not None else [])
+    for name, tensor in named:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; wanted a tensor")
+        if tensor.dim() != len(dims):
+            raise ValueError(f"{name} has shape {shape(tensor)}; wanted {len(dims)} dimensions [{', '.join(dims)}]")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} is {tensor.dtype}; wanted a floating point type")
+        if tensor.dtype != q.dtype:
+            raise TypeError(f"{name} is {tensor.dtype}; wanted {q.dtype}, as q")
+        if tensor.device != q.device:
+            raise ValueError(f"{name} is on {tensor.device}; wanted {q.device}, as q")
+        if tensor.size(-1) != q.size(-1) and name == "k":
+            raise ValueError(f"k has head size {tensor.size(-1)}; wanted {q.size(-1)}, as q")
+        if dims == "BHTD" and tensor.size(0) != q.size(0):
+            raise ValueError(f"{name} has batch size {tensor.size(0)}; wanted {q.size(0)}, as q")
+    if v is not None and v.shape[:-1] != k.shape[:-1]:
+        raise ValueError(f"v has shape {shape(v)}; wanted {shape(k)} but for the last size, as k")
+    heads, key_heads = q.size(1), k.size(1)
+    if key_heads == 0 or heads % key_heads:
+        raise ValueError(f"k has {key_heads} heads; wanted a divisor of the {heads} heads of q")
+
+
+def check_mask(mask: Tensor | None, batch: int, heads: int, queries: int, keys: int, device: torch.device) -> None:
+    """A mask is boolean or floating, [T, S] or [B, H, T, S], each size given in full or as 1."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"mask is a {type(mask).__name__}; wanted a tensor")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(f"mask is {mask.dtype}; wanted bool (True: may look) or a floating type (added to the scores)")
+    if mask.device != device:
+        raise ValueError(f"mask is on {mask.device}; wanted {device}, as q")
+    wanted = (batch, heads, queries, keys) if mask.dim() == 4 else (queries, keys)
+    if mask.dim() not in (2, 4) or any(came not in (1, want) for came, want in zip(mask.shape, wanted, strict=True)):
+        full = [batch, heads, queries, keys]
+        raise ValueError(f"mask has shape {shape(mask)}; wanted {full[2:]} or {full}, where a size may be 1")
+
+
+def check_key_lengths(lengths: Tensor | None, batch: int, keys: int, device: torch.device) -> None:
+    """Key lengths are B whole numbers in [0, S]; their values are looked at only where that costs no wait for a device."""
+    if lengths is None:
+        return
+    if not isinstance(lengths, Tensor):
+        raise TypeError(f"key_lengths is a {type(lengths).__name__}; wanted a tensor")
+    if lengths.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"key_lengths is {lengths.dtype}; wanted int32 or int64")
+    if lengths.shape != (batch,):
+        raise ValueError(f"key_lengths has shape {shape(lengths)}; wanted [{batch}]")
+    if lengths.device != device:
+        raise ValueError(f"key_lengths is on {lengths.device}; wanted {device}, as q")
+    if values_are_cheap(lengths) and batch and not (int(lengths.min()) >= 0 and int(lengths.max()) <= keys):
+        raise ValueError(f"key_lengths run from {int(lengths.min())} to {int(lengths.max())}; wanted 0 to {keys}")
+
+
+def check_packing(cu: Tensor, name: str, tokens: int, device: torch.device) -> None:
+    """Cumulative lengths start at 0, never fall, and end within the packed tokens."""
+    if not isinstance(cu, Tensor) or cu.dtype != torch.int32 or cu.dim() != 1 or cu.numel() < 1:
+        came = f"{cu.dtype} {shape(cu)}" if isinstance(cu, Tensor) else type(cu).__name__
+        raise ValueError(f"{name} is {came}; wanted an int32 tensor [sentences + 1]")
+    if cu.device != device:
+        raise ValueError(f"{name} is on {cu.device}; wanted {device}, as q")
+    if values_are_cheap(cu) and (int(cu[0]) != 0 or bool((cu.diff() < 0).any()) or int(cu[-1]) > tokens):
+        raise ValueError(f"{name} is {cu.tolist()}; wanted 0 first, never falling, at most {tokens} last")
+
+
+def check_options(kind: Kind, heads: int, threshold: float | Tensor, dropout: float, backend: str) -> None:
+    """Threshold, dropout and backend make sense together with the kind."""
+    if not isinstance(dropout, (int, float)) or not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout is {dropout!r}; wanted a probability in [0, 1)")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is {backend!r}; wanted one of {', '.join(BACKENDS)}")
+    if isinstance(threshold, Tensor):
+        if threshold.shape != (heads,):
+            raise ValueError(
+                f"threshold has shape {shape(threshold)}; wanted a number or one value for each of {heads} heads"
+            )
+    elif not isinstance(threshold, (int, float)):
+        raise TypeError(f"threshold is a {type(threshold).__name__}; wanted a number or a tensor [{heads}]")
+    if kind.is_distribution and (isinstance(threshold, Tensor) or threshold != 0.0):
+        raise ValueError(f"threshold is set for {kind.weights}, whose weights a threshold cannot change; wanted 0")
+
+
+def values_are_cheap(tensor: Tensor) -> bool:
+    """Whether looking at values neither waits for a device nor breaks a graph."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def shape(tensor: Tensor) -> list[int]:
+    return list(tensor.shape)

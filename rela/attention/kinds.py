@@ -1,0 +1,85 @@
+"""An attention kind is two independent choices: how scores become weights, and the norm on the merged heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DISTRIBUTIONS = ("softmax", "sparsemax", "entmax15", "entmax", "topk")
+"""Weights whose rows sum to one: they ignore a constant added to the scores, so a threshold means nothing to them."""
+RECTIFIERS = ("relu", "relu2", "gelu", "leaky_relu")
+"""Weights that act on each score alone."""
+NORMS = ("none", "layer", "rms", "rms-i", "gated-rms", "gated-layer")
+
+# The argument behind the colon in "entmax:1.3" and "topk:8".
+PARAMETERS = {"entmax": (float, "a number above 1, such as entmax:1.3"), "topk": (int, "a count, such as topk:8")}
+
+
+def split_parameter(weights: str) -> tuple[str, float | int | None]:
+    """("entmax", 1.3) of "entmax:1.3"; the parameter is None where there is none."""
+    name, colon, text = weights.partition(":")
+    if not colon:
+        return name, None
+    if name not in PARAMETERS:
+        return weights, None
+    read, wanted = PARAMETERS[name]
+    try:
+        value = read(text)
+    except ValueError:
+        raise ValueError(f"weights are {weights!r}; wanted {wanted}") from None
+    if not value > (1 if name == "entmax" else 0):
+        raise ValueError(f"weights are {weights!r}; wanted {wanted}")
+    return name, value
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an attention is made of: `weights` from scores, `norm` on the concatenated heads."""
+
+    weights: str
+    norm: str = "none"
+
+    def __post_init__(self) -> None:
+        name, parameter = split_parameter(self.weights)
+        if name not in DISTRIBUTIONS + RECTIFIERS:
+            raise ValueError(f"weights are {self.weights!r}; wanted one of {', '.join(DISTRIBUTIONS + RECTIFIERS)}")
+        if (name in PARAMETERS) != (parameter is not None):
+            wanted = PARAMETERS[name][1] if name in PARAMETERS else f"{name} without a parameter"
+            raise ValueError(f"weights are {self.weights!r}; wanted {wanted}")
+        if self.norm not in NORMS:
+            raise ValueError(f"norm is {self.norm!r}; wanted one of {', '.join(NORMS)}")
+
+    @property
+    def is_distribution(self) -> bool:
+        """Whether each row of weights sums to one, so that no query attends to nothing."""
+        return split_parameter(self.weights)[0] in DISTRIBUTIONS
+
+
+# The paper's names (rows of Table 1), then ours.
+PRESETS = {
+    "softmax": Kind("softmax"),  # row 1
+    "sparsemax": Kind("sparsemax"),  # row 2
+    "entmax15": Kind("entmax15"),  # row 3
+    "relu": Kind("relu"),  # row 4, which the paper could not train
+    "relu-rms": Kind("relu", "rms"),  # row 5
+    "rela-i": Kind("relu", "rms-i"),  # row 6
+    "rela-g": Kind("relu", "gated-rms"),  # row 7
+    "rela-g-layernorm": Kind("relu", "gated-layer"),  # row 8
+    "rela-g-gelu": Kind("gelu", "gated-rms"),  # row 9
+    "rela-g-leaky": Kind("leaky_relu", "gated-rms"),  # row 10
+    "relu2-g": Kind("relu2", "gated-rms"),
+}
+
+
+def kind_of(kind: str | Kind) -> Kind:
+    """The kind behind a preset's name, a weights' name such as "topk:8", or "weights+norm" such as "relu2+rms"."""
+    if isinstance(kind, Kind):
+        return kind
+    if not isinstance(kind, str):
+        raise TypeError(f"kind is a {type(kind).__name__}; wanted a name or a rela.Kind")
+    if kind in PRESETS:
+        return PRESETS[kind]
+    weights, _, norm = kind.partition("+")
+    if split_parameter(weights)[0] not in DISTRIBUTIONS + RECTIFIERS:
+        known = ", ".join([*PRESETS, "entmax:α", "topk:k"])
+        raise ValueError(f"kind is {kind!r}; wanted one of {known}, or weights+norm such as relu2+rms")
+    return Kind(weights, norm or "none")

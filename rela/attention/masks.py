@@ -1,0 +1,44 @@
+"""Masks as the functional forms take them: boolean, True where a query may look, or floats added to the scores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """[T, S], True where key s is not later than query t; the two sequences end together when T ≠ S."""
+    t = torch.arange(queries, device=device)[:, None]
+    s = torch.arange(keys, device=device)
+    return s <= t + (keys - queries)
+
+
+def length_mask(lengths: Tensor, keys: int) -> Tensor:
+    """[B, 1, 1, S], True for the first `lengths[b]` keys of sentence b."""
+    return (torch.arange(keys, device=lengths.device) < lengths[:, None])[:, None, None, :]
+
+
+def split_mask(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """(allowed, bias) of a mask: a boolean one only allows; a float one is a bias whose -inf forbids."""
+    if mask is None or mask.dtype == torch.bool:
+        return mask, None
+    allowed = mask != float("-inf")
+    return allowed, mask.masked_fill(~allowed, 0.0)
+
+
+def combine_masks(
+    mask: Tensor | None, key_lengths: Tensor | None, causal: bool, queries: int, keys: int, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """(allowed, bias) of everything that limits a query; each broadcasts to [B, H, T, S] or is None."""
+    allowed, bias = split_mask(mask)
+    limits = [allowed] if allowed is not None else []
+    if key_lengths is not None:
+        limits.append(length_mask(key_lengths, keys))
+    if causal:
+        limits.append(causal_mask(queries, keys, device))
+    if not limits:
+        return None, bias
+    together = limits[0]
+    for limit in limits[1:]:
+        together = together & limit
+    return together, bias

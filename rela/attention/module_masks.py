@@ -1,0 +1,100 @@
+"""The masks of torch.nn.MultiheadAttention (True: hidden) as `attend` takes them (True: may look)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rela.attention import checks
+from rela.attention.masks import causal_mask
+
+
+def merge_module_masks(
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    q: Tensor,
+    keys: int,
+    appended: int,
+    batched: bool,
+) -> tuple[Tensor | None, bool]:
+    """One mask for everything the module was given, and whether `causal` is left to `attend`.
+
+    q is [B, H, T, D]; `keys` real keys are followed by `appended` ones (add_bias_kv, add_zero_attn), open to all.
+    """
+    queries = q.size(2)
+    padding = as_key_mask(key_padding_mask, q, keys, batched)
+    pairs = as_pair_mask(attn_mask, q, keys)
+    if is_causal and attn_mask is not None:
+        check_hint_is_true(attn_mask, queries, keys)
+    if is_causal and (pairs is not None or appended):
+        causal, is_causal = causal_mask(queries, keys, q.device)[None, None], False
+        pairs = causal if pairs is None else both_masks(pairs, causal)
+    mask = both_masks(padding, pairs)
+    if mask is not None and appended:
+        mask = F.pad(mask, (0, appended), value=True if mask.dtype == torch.bool else 0.0)
+    return mask, is_causal
+
+
+def as_key_mask(mask: Tensor | None, q: Tensor, keys: int, batched: bool) -> Tensor | None:
+    """key_padding_mask [B, S] (or [S], unbatched) to [B, 1, 1, S]."""
+    if mask is None:
+        return None
+    wanted = (q.size(0), keys) if batched else (keys,)
+    if mask.shape != wanted:
+        raise ValueError(f"key_padding_mask has shape {checks.shape(mask)}; wanted {list(wanted)}")
+    return may_look(mask, "key_padding_mask", q).view(q.size(0), 1, 1, keys)
+
+
+def as_pair_mask(mask: Tensor | None, q: Tensor, keys: int) -> Tensor | None:
+    """attn_mask [T, S] or [B · H, T, S] to [1 or B, 1 or H, T, S]."""
+    if mask is None:
+        return None
+    batch, heads, queries, _ = q.shape
+    if mask.shape == (queries, keys):
+        return may_look(mask, "attn_mask", q)[None, None]
+    if mask.shape == (batch * heads, queries, keys):
+        return may_look(mask, "attn_mask", q).view(batch, heads, queries, keys)
+    wanted = f"[{queries}, {keys}] or [{batch * heads}, {queries}, {keys}]"
+    raise ValueError(f"attn_mask has shape {checks.shape(mask)}; wanted {wanted}")
+
+
+def may_look(mask: Tensor, name: str, q: Tensor) -> Tensor:
+    """A mask turned from "True is hidden" to "True may look"; a float one as it is, in q's type."""
+    if mask.device != q.device:
+        raise ValueError(f"{name} is on {mask.device}; wanted {q.device}, as query")
+    if mask.dtype == torch.bool:
+        return ~mask
+    if not mask.is_floating_point():
+        raise TypeError(f"{name} is {mask.dtype}; wanted bool (True: hidden) or a float type (added to the scores)")
+    return mask.to(q.dtype)
+
+
+def both_masks(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """One mask that hides what either hides; a boolean one becomes 0 or -inf beside a float one."""
+    if first is None or second is None:
+        return second if first is None else first
+    if first.dtype == second.dtype == torch.bool:
+        return first & second
+    floating = first.dtype if first.is_floating_point() else second.dtype
+    return as_bias(first, floating) + as_bias(second, floating)
+
+
+def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
+
+
+def check_hint_is_true(attn_mask: Tensor, queries: int, keys: int) -> None:
+    """`is_causal` beside a mask that shows later keys contradicts it."""
+    if not checks.values_are_cheap(attn_mask):
+        return
+    hidden = attn_mask if attn_mask.dtype == torch.bool else attn_mask == float("-inf")
+    shown_later = ~hidden & ~causal_mask(queries, keys, attn_mask.device)
+    if bool(shown_later.any()):
+        t, s = shown_later.nonzero()[0][-2:].tolist()
+        raise ValueError(
+            f"is_causal is True but attn_mask lets query {t} look at the later key {s}; wanted one of them"
+        )

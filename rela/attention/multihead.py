@@ -1,0 +1,350 @@
+"""MultiheadAttention: project, split heads, attend, merge, normalise, project."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rela.attention import checks, reference
+from rela.attention.cache import KVCache
+from rela.attention.dispatch import attend
+from rela.attention.kinds import Kind, kind_of
+from rela.attention.masks import combine_masks
+from rela.attention.module_masks import merge_module_masks
+from rela.attention.norms import make_norm
+from rela.attention.packed import allowed_pairs, attend_packed, pad
+from rela.attention.sparsity import sparsity_penalty
+
+
+class MultiheadAttention(nn.Module):
+    """Multi-head attention of any kind, usable wherever `torch.nn.MultiheadAttention` is.
+
+    The constructor, `forward` and the state dict are those of `torch.nn.MultiheadAttention`; kinds with an
+    output norm add `norm.gain` (and `norm.gate`), a learned threshold adds `threshold`. Beyond it: `kind`;
+    `threshold`, a number or "learned" for one value a head; `target_sparsity`, for which a training forward
+    leaves a penalty behind (`rela.collect_sparsity_penalty`); `num_kv_heads` fewer key and value heads, each
+    shared by consecutive query heads; `cache` for decoding step by step; `forward_packed` for sentences
+    without padding; `backend` as in `rela.attend`.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        kind: str | Kind = "rela-g",
+        num_kv_heads: int | None = None,
+        threshold: float | str = 0.0,
+        target_sparsity: float | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.kind, self.dropout, self.batch_first, self.backend = kind_of(kind), dropout, batch_first, backend
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.add_zero_attn, self.target_sparsity = add_zero_attn, target_sparsity
+        self.check_constructor(threshold)
+        self.head_dim = embed_dim // num_heads
+        kv_width = self.num_kv_heads * self.head_dim
+        factory = {"device": device, "dtype": dtype}
+
+        def weight(rows: int, columns: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(rows, columns, **factory))
+
+        self.one_projection = self.kdim == self.vdim == embed_dim and self.num_kv_heads == num_heads
+        if self.one_projection:
+            self.in_proj_weight = weight(3 * embed_dim, embed_dim)
+            self.register_parameter("q_proj_weight", None)
+            self.register_parameter("k_proj_weight", None)
+            self.register_parameter("v_proj_weight", None)
+        else:
+            self.register_parameter("in_proj_weight", None)
+            self.q_proj_weight = weight(embed_dim, embed_dim)
+            self.k_proj_weight = weight(kv_width, self.kdim)
+            self.v_proj_weight = weight(kv_width, self.vdim)
+        self.in_proj_bias = nn.Parameter(torch.empty(embed_dim + 2 * kv_width, **factory)) if bias else None
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
+        self.bias_k = nn.Parameter(torch.empty(1, 1, kv_width, **factory)) if add_bias_kv else None
+        self.bias_v = nn.Parameter(torch.empty(1, 1, kv_width, **factory)) if add_bias_kv else None
+        self.norm = make_norm(self.kind.norm, embed_dim, **factory)
+        self.threshold: float | nn.Parameter = (
+            nn.Parameter(torch.empty(num_heads, **factory)) if threshold == "learned" else float(threshold)
+        )
+        self.penalty: Tensor | None = None
+        self.reset_parameters()
+
+    # nn.TransformerEncoderLayer asks for this before it takes a fused path that computes softmax from our
+    # projections without ever calling forward; False keeps it from doing so.
+    _qkv_same_embed_dim = False
+
+    def check_constructor(self, threshold: float | str) -> None:
+        """Each error names the argument, what came and what was wanted."""
+        for name in ("embed_dim", "num_heads", "num_kv_heads", "kdim", "vdim"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted a whole number above 0")
+        if self.embed_dim % self.num_heads:
+            raise ValueError(f"num_heads is {self.num_heads}; wanted a divisor of embed_dim {self.embed_dim}")
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"num_kv_heads is {self.num_kv_heads}; wanted a divisor of num_heads {self.num_heads}")
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float, str)):
+            raise TypeError(f'threshold is a {type(threshold).__name__}; wanted a number or "learned"')
+        if isinstance(threshold, str) and threshold != "learned":
+            raise ValueError(f'threshold is {threshold!r}; wanted a number or "learned"')
+        if threshold == "learned" and self.kind.is_distribution:
+            raise ValueError(f"threshold is learned for {self.kind.weights}, whose weights a threshold cannot change")
+        checks.check_options(self.kind, self.num_heads, 0.0 if threshold == "learned" else float(threshold),
+                             self.dropout, self.backend)  # fmt: skip
+        if self.target_sparsity is not None:
+            if not 0.0 <= self.target_sparsity <= 1.0:
+                raise ValueError(f"target_sparsity is {self.target_sparsity!r}; wanted a rate in [0, 1]")
+            if threshold != "learned" or self.kind.weights not in ("relu", "relu2"):
+                raise ValueError('target_sparsity is set; wanted threshold="learned" and relu or relu2 weights with it')
+
+    def reset_parameters(self) -> None:
+        """As torch.nn.MultiheadAttention starts them; a learned threshold starts at zero, where ReLA is."""
+        for parameter in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if parameter is not None:
+                nn.init.xavier_uniform_(parameter)
+        if self.in_proj_bias is not None:
+            nn.init.zeros_(self.in_proj_bias)
+            nn.init.zeros_(self.out_proj.bias)
+        if self.bias_k is not None and self.bias_v is not None:
+            nn.init.xavier_normal_(self.bias_k)
+            nn.init.xavier_normal_(self.bias_v)
+        if isinstance(self.threshold, nn.Parameter):
+            nn.init.zeros_(self.threshold)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        cache: KVCache | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output and, if asked for, the weights; every mask means what it means in torch.nn.MultiheadAttention.
+
+        A boolean mask is True where a key is hidden; a float one is added to the scores. `is_causal` needs no
+        mask beside it; with one, both hold. With a `cache`, `key` and `value` are appended to it and the queries
+        look at all of it; without them, the queries look at what is there (`remember`).
+        """
+        batched = self.check_forward(query, key, value, cache)
+        batch_second = batched and not self.batch_first
+        query, key, value = to_batch(query, key, value, batched, batch_second)
+        batch, queries, _ = query.shape
+        q, k, v = self.project(query, key, value, cache)
+        extra = self.extra_keys(k, v)
+        if extra is not None:
+            k, v = torch.cat([k, extra[0]], 2), torch.cat([v, extra[1]], 2)
+        keys = k.size(2)
+        appended = 0 if extra is None else extra[0].size(2)
+        mask, causal = merge_module_masks(key_padding_mask, attn_mask, is_causal, q, keys - appended, appended, batched)
+        if self.training and self.target_sparsity is not None:
+            self.leave_penalty(q, k, *combine_masks(mask, None, causal, queries, keys, q.device))
+        drop = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            # The fused kernels never form the weights, so whoever asks for them reads the reference.
+            scale = self.head_dim**-0.5
+            allowed, bias = combine_masks(mask, None, causal, queries, keys, q.device)
+            context, weights = reference.attend(q, k, v, self.kind.weights, scale, allowed, bias, self.threshold, drop)
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            context = attend(
+                q, k, v, kind=self.kind, mask=mask, causal=causal, threshold=self.threshold, dropout=drop,
+                backend=self.backend,
+            )  # fmt: skip
+        out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim))
+        if batch_second:
+            out = out.transpose(0, 1)
+        if not batched:
+            out, weights = out.squeeze(0), None if weights is None else weights.squeeze(0)
+        return out, weights
+
+    def forward_packed(
+        self,
+        query: Tensor,
+        key: Tensor,
+        cu_queries: Tensor,
+        cu_keys: Tensor,
+        max_queries: int,
+        max_keys: int,
+        causal: bool = False,
+    ) -> Tensor:
+        """The output [N, C] of packed queries [N, C] over packed keys [M, C], which are also the values.
+
+        Sentences are laid out as in `rela.attend_packed`; no padding is computed.
+        """
+        if self.bias_k is not None or self.add_zero_attn:
+            raise ValueError("forward_packed does not serve add_bias_kv or add_zero_attn; wanted both off")
+        q, k, v = self.project_flat(query, key, key)
+        q = q.unflatten(-1, (self.num_heads, self.head_dim))
+        k, v = (x.unflatten(-1, (self.num_kv_heads, self.head_dim)) for x in (k, v))
+        if self.training and self.target_sparsity is not None:
+            allowed = allowed_pairs(cu_queries, cu_keys, max_queries, max_keys, causal)
+            inside = (torch.arange(max_queries, device=q.device) < cu_queries.diff()[:, None])[:, None, :, None]
+            self.leave_penalty(pad(q, cu_queries, max_queries), pad(k, cu_keys, max_keys), allowed & inside, None)
+        context = attend_packed(
+            q, k, v, cu_queries, cu_keys, max_queries, max_keys, kind=self.kind, causal=causal,
+            threshold=self.threshold, dropout=self.dropout if self.training else 0.0, backend=self.backend,
+        )  # fmt: skip
+        return self.finish(context.flatten(-2))
+
+    def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
+        """Keys and values projected once, for `forward(query, cache=…)` to look at again and again."""
+        value = key if value is None else value
+        batched = key.dim() == 3
+        _, key, value = to_batch(key, key, value, batched, batched and not self.batch_first)
+        bias_k, bias_v = self.bias_parts()[1:]
+        k = F.linear(key, self.projection_weights()[1], bias_k)
+        v = F.linear(value, self.projection_weights()[2], bias_v)
+        return KVCache(self.split(k, self.num_kv_heads), self.split(v, self.num_kv_heads))
+
+    def project(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q [B, H, T, D], and k, v [B, Hk, S, D] from the inputs and the cache."""
+        if key is None or value is None:
+            assert cache is not None
+            q = F.linear(query, self.projection_weights()[0], self.bias_parts()[0])
+            return self.split(q, self.num_heads), cache.keys, cache.values
+        flat_q, flat_k, flat_v = self.project_flat(query, key, value)
+        q = self.split(flat_q, self.num_heads)
+        k, v = self.split(flat_k, self.num_kv_heads), self.split(flat_v, self.num_kv_heads)
+        if cache is None:
+            return q, k, v
+        cache.append(k, v)
+        return q, cache.keys, cache.values
+
+    def project_flat(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The three projections before heads are split, in as few products as the inputs allow."""
+        if self.in_proj_weight is not None and query is key is value:
+            q, k, v = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+            return q, k, v
+        bias_q, bias_k, bias_v = self.bias_parts()
+        if self.in_proj_weight is not None and key is value:
+            width = self.embed_dim
+            q = F.linear(query, self.in_proj_weight[:width], bias_q)
+            both = None if self.in_proj_bias is None else self.in_proj_bias[width:]
+            k, v = F.linear(key, self.in_proj_weight[width:], both).chunk(2, -1)
+            return q, k, v
+        weight_q, weight_k, weight_v = self.projection_weights()
+        return F.linear(query, weight_q, bias_q), F.linear(key, weight_k, bias_k), F.linear(value, weight_v, bias_v)
+
+    def finish(self, merged: Tensor) -> Tensor:
+        """The output norm on the concatenated heads, then W_o."""
+        return self.out_proj(merged if self.norm is None else self.norm(merged))
+
+    def leave_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
+        """Store the sparsity penalty of this forward; its gradient moves the thresholds and nothing else."""
+        assert self.target_sparsity is not None
+        with torch.no_grad():
+            scores = reference.attention_scores(q, k, self.head_dim**-0.5, bias).float()
+        assert isinstance(self.threshold, nn.Parameter)
+        self.penalty = sparsity_penalty(scores - self.threshold[:, None, None].float(), self.target_sparsity, allowed)
+
+    def projection_weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self.in_proj_weight is not None:
+            weight_q, weight_k, weight_v = self.in_proj_weight.chunk(3)
+            return weight_q, weight_k, weight_v
+        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+
+    def bias_parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        if self.in_proj_bias is None:
+            return None, None, None
+        kv_width = self.num_kv_heads * self.head_dim
+        bias_q, bias_k, bias_v = self.in_proj_bias.split([self.embed_dim, kv_width, kv_width])
+        return bias_q, bias_k, bias_v
+
+    def split(self, flat: Tensor, heads: int) -> Tensor:
+        """[B, S, heads · D] to [B, heads, S, D]."""
+        return flat.unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
+
+    def extra_keys(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The keys and values that add_bias_kv and add_zero_attn put behind the real ones, or None."""
+        keys, values = [], []
+        if self.bias_k is not None and self.bias_v is not None:
+            keys.append(self.split(self.bias_k, self.num_kv_heads).expand(k.size(0), -1, -1, -1))
+            values.append(self.split(self.bias_v, self.num_kv_heads).expand(k.size(0), -1, -1, -1))
+        if self.add_zero_attn:
+            keys.append(k.new_zeros(k.size(0), k.size(1), 1, k.size(3)))
+            values.append(v.new_zeros(v.size(0), v.size(1), 1, v.size(3)))
+        return (torch.cat(keys, 2), torch.cat(values, 2)) if keys else None
+
+    def check_forward(self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None) -> bool:
+        """Shapes, types and devices agree; whether the input has a batch dimension."""
+        if (key is None) != (value is None):
+            raise ValueError("key and value were not given together; wanted both or, with a cache, neither")
+        if key is None and cache is None:
+            raise ValueError("key and value are missing; wanted both, or a cache to look at")
+        inputs = [("query", query, self.embed_dim)]
+        if key is not None and value is not None:
+            inputs += [("key", key, self.kdim), ("value", value, self.vdim)]
+        for name, tensor, width in inputs:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{name} is a {type(tensor).__name__}; wanted a tensor")
+            if tensor.is_nested:
+                raise ValueError(
+                    f"{name} is a nested tensor; wanted a plain one (forward_packed takes sentences without padding)"
+                )
+            if tensor.dim() != query.dim() or tensor.dim() not in (2, 3):
+                raise ValueError(
+                    f"{name} has shape {checks.shape(tensor)}; wanted 3 dimensions, or 2 unbatched, as query"
+                )
+            if tensor.size(-1) != width:
+                raise ValueError(f"{name} has size {tensor.size(-1)} in its last dimension; wanted {width}")
+            if not tensor.is_floating_point():
+                raise TypeError(f"{name} is {tensor.dtype}; wanted a floating point type")
+            if tensor.device != query.device:
+                raise ValueError(f"{name} is on {tensor.device}; wanted {query.device}, as query")
+        if key is not None and value is not None:
+            if key.shape[:-1] != value.shape[:-1]:
+                raise ValueError(
+                    f"value has shape {checks.shape(value)}; wanted as many sentences and positions as key {checks.shape(key)}"
+                )
+            batch_dim = 0 if self.batch_first else 1
+            if query.dim() == 3 and key.size(batch_dim) != query.size(batch_dim):
+                raise ValueError(f"key has batch size {key.size(batch_dim)}; wanted {query.size(batch_dim)}, as query")
+        return query.dim() == 3
+
+    def __getstate__(self) -> dict:
+        # The penalty belongs to one forward and its graph, neither of which can be copied or stored.
+        return {**super().__getstate__(), "penalty": None}
+
+    def extra_repr(self) -> str:
+        kind = f"{self.kind.weights}+{self.kind.norm}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
+        threshold = "learned" if isinstance(self.threshold, nn.Parameter) else self.threshold
+        return (
+            f"{self.embed_dim}, {self.num_heads}, kind={kind}{grouped}, threshold={threshold}, dropout={self.dropout}"
+        )
+
+
+def to_batch(query: Tensor, key, value, batched: bool, batch_second: bool) -> tuple:
+    """Any layout to [B, T, C]; inputs that are one tensor stay one, so that they are projected together."""
+
+    def turn(x: Tensor) -> Tensor:
+        return x.transpose(0, 1) if batch_second else x if batched else x.unsqueeze(0)
+
+    new_query = turn(query)
+    if key is None or value is None:
+        return new_query, None, None
+    new_key = new_query if key is query else turn(key)
+    return new_query, new_key, new_key if value is key else turn(value)

@@ -1,0 +1,117 @@
+"""Norms on the concatenated heads z [..., C]: what keeps attention without softmax trainable (equations 4 and 5).
+
+None has a bias: a query that attends to nothing gives z = 0, and nothing must come out. Statistics are taken
+in at least float32 whatever z is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+# Inside the root, so that z = 0 has the finite slope 1/√ε: 10³ stays far inside float16's range.
+EPSILON = 1e-6
+
+
+def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None = None, eps: float = EPSILON) -> Tensor:
+    """z / RMS(z) ⊙ g (equation 4), times σ(w ⊙ z) where there is a gate w (equation 5)."""
+    exact = z.to(torch.promote_types(z.dtype, torch.float32))
+    normal = exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + eps) * gain
+    return (normal if gate is None else torch.sigmoid(gate * exact) * normal).to(z.dtype)
+
+
+def layer_norm(z: Tensor, gain: Tensor, gate: Tensor | None = None, eps: float = EPSILON) -> Tensor:
+    """(z - mean) / deviation ⊙ g, times σ(w ⊙ z) where there is a gate w (row 8 of Table 1)."""
+    exact = z.to(torch.promote_types(z.dtype, torch.float32))
+    centred = exact - exact.mean(-1, keepdim=True)
+    normal = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps) * gain
+    return (normal if gate is None else torch.sigmoid(gate * exact) * normal).to(z.dtype)
+
+
+class RMSNorm(nn.Module):
+    """Root mean square norm (equation 4); `gain="xavier"` is the paper's ReLA-i, `gated=True` its ReLA-g."""
+
+    def __init__(
+        self, size: int, *, gain: str = "one", gated: bool = False, eps: float = EPSILON, device=None, dtype=None
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.initial_gain = gain
+        self.gain = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
+        self.gate = nn.Parameter(torch.empty(size, device=device, dtype=dtype)) if gated else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.initial_gain == "xavier":
+            uniform_xavier_(self.gain)
+        else:
+            nn.init.ones_(self.gain)
+        if self.gate is not None:
+            uniform_xavier_(self.gate)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return fused_or_plain(z, self.gain, self.gate, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.gain.numel()}, gain={self.initial_gain}, gated={self.gate is not None}, eps={self.eps}"
+
+
+class GatedRMSNorm(RMSNorm):
+    """Root mean square norm with a gate on the unnormalised z (equation 5): the paper's ReLA-g."""
+
+    def __init__(self, size: int, *, eps: float = EPSILON, device=None, dtype=None) -> None:
+        super().__init__(size, gated=True, eps=eps, device=device, dtype=dtype)
+
+
+class LayerNorm(RMSNorm):
+    """Layer normalisation with a gain and no bias; gated, row 8 of Table 1."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return layer_norm(z, self.gain, self.gate, self.eps)
+
+
+def make_norm(name: str, size: int, device=None, dtype=None) -> nn.Module | None:
+    """The norm of a kind, over `size` merged features; None for "none"."""
+    options = {"device": device, "dtype": dtype}
+    match name:
+        case "none":
+            return None
+        case "rms":
+            return RMSNorm(size, **options)
+        case "rms-i":
+            return RMSNorm(size, gain="xavier", **options)
+        case "gated-rms":
+            return GatedRMSNorm(size, **options)
+        case "layer":
+            return LayerNorm(size, **options)
+        case "gated-layer":
+            return LayerNorm(size, gated=True, **options)
+    raise ValueError(f"norm is {name!r}; wanted none, rms, rms-i, gated-rms, layer or gated-layer")
+
+
+def uniform_xavier_(vector: Tensor) -> Tensor:
+    """U(-√(3/n), √(3/n)) over a vector of n: Xavier with fan-in = fan-out = n, as the paper's footnote 4."""
+    bound = (3.0 / vector.numel()) ** 0.5
+    return nn.init.uniform_(vector, -bound, bound)
+
+
+def fused_or_plain(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
+    """The Triton kernel on a CUDA device that has it, the equation elsewhere."""
+    if z.is_cuda and z.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_there():
+        from rela.kernels import rms_norm as kernel
+
+        return kernel.rms_norm(z, gain, gate, eps)
+    return rms_norm(z, gain, gate, eps)
+
+
+def triton_is_there() -> bool:
+    """Whether Triton can be imported; asked once, since the answer cannot change."""
+    global _triton
+    if _triton is None:
+        import importlib.util
+
+        _triton = importlib.util.find_spec("triton") is not None
+    return _triton
+
+
+_triton: bool | None = None

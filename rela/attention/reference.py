@@ -1,0 +1,63 @@
+"""Attention as its equation, in plain PyTorch: the specification every faster path is held to.
+
+weights = act(q kᵀ · scale + bias - θ)        context = weights · v
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from rela.attention.weights import weights_of
+
+
+def attention_scores(
+    q: Tensor, k: Tensor, scale: float, bias: Tensor | None = None, threshold: float | Tensor = 0.0
+) -> Tensor:
+    """q kᵀ · scale + bias - θ, [B, H, T, S]; θ is a number or one value a head."""
+    # Scaled before the product: float16 holds a shorter range than the unscaled scores of long heads need.
+    scores = grouped_product(q * scale, k.mT)
+    if bias is not None:
+        scores = scores + bias
+    if isinstance(threshold, Tensor):
+        return scores - threshold[:, None, None].to(scores.dtype)
+    return scores - threshold if threshold else scores
+
+
+def attention_weights(
+    q: Tensor,
+    k: Tensor,
+    weights: str,
+    scale: float,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    threshold: float | Tensor,
+) -> Tensor:
+    """act(q kᵀ · scale + bias - θ), zero where not allowed; [B, H, T, S]."""
+    return weights_of(weights)(attention_scores(q, k, scale, bias, threshold), allowed)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    weights: str,
+    scale: float,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    threshold: float | Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """The context weights · v [B, H, T, D], and the weights [B, H, T, S] before dropout."""
+    alpha = attention_weights(q, k, weights, scale, allowed, bias, threshold)
+    return grouped_product(F.dropout(alpha, dropout) if dropout else alpha, v), alpha
+
+
+def grouped_product(a: Tensor, b: Tensor) -> Tensor:
+    """a [B, H, T, X] times b [B, Hk, X, Y], each of the Hk right sides serving H/Hk consecutive heads; [B, H, T, Y]."""
+    batch, heads, rows, inner = a.shape
+    groups = b.size(1)
+    if heads == groups:
+        return a @ b
+    together = a.reshape(batch, groups, heads // groups * rows, inner) @ b
+    return together.view(batch, heads, rows, b.size(-1))

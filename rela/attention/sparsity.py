@@ -1,0 +1,59 @@
+"""Sparsity on demand: a differentiable penalty that drives the share of zero weights to a target."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rela.attention.checks import shape
+
+
+def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """The share of weights exactly zero among those a query may look at, for each head; weights are [B, H, T, S]."""
+    if allowed is None:
+        return (weights == 0).float().mean((0, 2, 3))
+    counted = allowed.expand_as(weights)
+    return ((weights == 0) & counted).sum((0, 2, 3)) / counted.sum((0, 2, 3)).clamp(min=1)
+
+
+def null_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """The share of queries with all weights zero, for each head; queries that may look nowhere do not count."""
+    null = (weights == 0).all(-1)
+    if allowed is None:
+        return null.float().mean((0, 2))
+    counted = allowed.expand_as(weights).any(-1)
+    return (null & counted).sum((0, 2)) / counted.sum((0, 2)).clamp(min=1)
+
+
+def sparsity_penalty(scores: Tensor, target: float, allowed: Tensor | None = None) -> Tensor:
+    """Mean over heads of (sparsity rate - target)², for scores [B, H, T, S] from which θ is already subtracted.
+
+    A weight is zero where its score is not positive, and that step has no useful slope. Forward counts exactly;
+    backward takes the step for σ(score / τ), a logistic curve as wide as the head's own scores spread (τ is their
+    standard deviation, held constant). That is the slope of the sparsity one would measure were each score
+    blurred by logistic noise of that width: it has the right sign everywhere, is largest for scores near the
+    threshold, and neither vanishes nor explodes when a head's scores are scaled.
+    """
+    if scores.dim() != 4:
+        raise ValueError(f"scores have shape {shape(scores)}; wanted [B, H, T, S]")
+    if not 0.0 <= target <= 1.0:
+        raise ValueError(f"target sparsity is {target!r}; wanted a rate in [0, 1]")
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    counted = torch.ones_like(scores) if allowed is None else allowed.expand_as(scores).to(scores.dtype)
+    count = counted.sum((0, 2, 3)).clamp(min=1.0)
+    with torch.no_grad():
+        mean = (scores * counted).sum((0, 2, 3), keepdim=True) / count[:, None, None]
+        width = (((scores - mean).square() * counted).sum((0, 2, 3)) / count).sqrt().clamp(min=1e-6)
+    smooth = torch.sigmoid(scores / width[:, None, None])
+    step = (scores > 0).to(scores.dtype)
+    density = ((step - smooth).detach() + smooth) * counted
+    return (1.0 - density.sum((0, 2, 3)) / count - target).square().mean()
+
+
+def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
+    """The sum of the penalties that the attentions inside `module` left behind in their last training forward.
+
+    Zero where none has a `target_sparsity`. Add it, times a factor, to the loss.
+    """
+    penalties = [penalty for part in module.modules() if (penalty := getattr(part, "penalty", None)) is not None]
+    return torch.stack(penalties).sum() if penalties else 0.0

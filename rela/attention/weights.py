@@ -1,0 +1,116 @@
+"""From scores to weights: one function an equation, all with the same signature.
+
+Each takes scores [..., T, S] and `allowed`, a boolean mask that broadcasts to them (True where a query may
+look) or None, and gives weights of the scores' shape and type. A forbidden key weighs exactly zero, also in
+a row where every key is forbidden, and no gradient flows through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rela.attention.kinds import split_parameter
+
+WeightFunction = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def softmax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """exp(s) / Σ exp(s): every allowed key gets something."""
+    if allowed is None:
+        return scores.softmax(-1)
+    # The lowest finite number, not -inf: a row with no allowed key must not become 0/0.
+    weights = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
+    return weights.masked_fill(~allowed, 0.0)
+
+
+def sparsemax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """The point of the simplex nearest to the scores (Martins and Astudillo, 2016)."""
+    return on_simplex(entmax_package().sparsemax, 2.0, scores, allowed)
+
+
+def entmax15(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """1.5-entmax (Peters et al., 2019), half-way between softmax and sparsemax."""
+    return on_simplex(entmax_package().entmax15, 1.5, scores, allowed)
+
+
+def entmax(alpha: float) -> WeightFunction:
+    """α-entmax by bisection: softmax for α → 1, sparsemax at 2."""
+
+    def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+        return on_simplex(lambda s, dim: entmax_package().entmax_bisect(s, alpha, dim), alpha, scores, allowed)
+
+    return weights
+
+
+def topk(count: int) -> WeightFunction:
+    """Softmax over the `count` largest scores of a row, zero elsewhere (explicit sparse Transformer, Zhao et al., 2019)."""
+
+    def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+        seen = scores if allowed is None else scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
+        kept = seen.topk(min(count, scores.size(-1)), dim=-1).indices
+        among_largest = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, kept, True)
+        return softmax(scores, among_largest if allowed is None else among_largest & allowed)
+
+    return weights
+
+
+def relu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """max(0, s): equation 3 of the paper. A row may be all zero: null attention."""
+    return forbid(F.relu(scores), allowed)
+
+
+def relu2(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """max(0, s)², smooth at zero."""
+    return forbid(F.relu(scores).square(), allowed)
+
+
+def gelu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """s Φ(s): row 9 of Table 1."""
+    return forbid(F.gelu(scores), allowed)
+
+
+def leaky_relu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """max(s, s/100): row 10 of Table 1."""
+    return forbid(F.leaky_relu(scores), allowed)
+
+
+def weights_of(name: str) -> WeightFunction:
+    """The function of a weights' name, such as "relu" or "entmax:1.3"."""
+    name, parameter = split_parameter(name)
+    plain: dict[str, WeightFunction] = {
+        "softmax": softmax, "sparsemax": sparsemax, "entmax15": entmax15,
+        "relu": relu, "relu2": relu2, "gelu": gelu, "leaky_relu": leaky_relu,
+    }  # fmt: skip
+    if parameter is None:
+        return plain[name]
+    return entmax(parameter) if name == "entmax" else topk(int(parameter))
+
+
+def forbid(weights: Tensor, allowed: Tensor | None) -> Tensor:
+    return weights if allowed is None else weights.masked_fill(~allowed, 0.0)
+
+
+def on_simplex(project: Callable[..., Tensor], alpha: float, scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """α-entmax of the allowed keys of each row, in at least float32 (sorts and sums do not survive less)."""
+    exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if allowed is None:
+        return project(exact, dim=-1).to(scores.dtype)
+    # α-entmax gives 0 to every score 1/(α-1) or more below the largest, so such a score stands for a forbidden
+    # key exactly; -inf would turn into NaN inside the projection.
+    largest = exact.detach().masked_fill(~allowed, torch.finfo(exact.dtype).min).amax(-1, keepdim=True)
+    low = torch.where(allowed.any(-1, keepdim=True), largest, 0.0) - 2.0 / (alpha - 1.0)
+    weights = project(torch.where(allowed, exact, low), dim=-1)
+    return weights.masked_fill(~allowed, 0.0).to(scores.dtype)
+
+
+def entmax_package():
+    """The `entmax` package, imported when first needed."""
+    try:
+        import entmax
+    except ImportError:
+        raise ImportError("sparsemax and entmax attention need the entmax package: pip install entmax") from None
+    return entmax
