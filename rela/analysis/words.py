@@ -1,0 +1,60 @@
+"""From subwords to words: pieces are grouped by the SentencePiece mark, weights merged as Zenkel et al. (2019) do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rela.analysis.record import END, START, AttentionRecord
+
+WORD_START = "▁"  # what SentencePiece writes for the space before a word
+SPECIAL = frozenset({START, END, "<pad>"})
+
+
+def word_index(pieces: Sequence[str]) -> tuple[int, ...]:
+    """The number of the word each piece belongs to; <s>, </s> and <pad> are words of their own."""
+    index: list[int] = []
+    word = -1
+    for position, piece in enumerate(pieces):
+        after_special = position > 0 and pieces[position - 1] in SPECIAL
+        if position == 0 or after_special or piece in SPECIAL or piece.startswith(WORD_START):
+            word += 1
+        index.append(word)
+    return tuple(index)
+
+
+def words(pieces: Sequence[str]) -> tuple[str, ...]:
+    """The words that pieces spell: ▁inter view s </s> are `interviews` and `</s>`."""
+    index = word_index(pieces)
+    spelled = [""] * (index[-1] + 1 if index else 0)
+    for word, piece in zip(index, pieces, strict=True):
+        spelled[word] += piece.removeprefix(WORD_START)
+    return tuple(spelled)
+
+
+def merge_subwords(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Tensor:
+    """Word weights [..., T', S'] of subword weights [..., T, S] (Zenkel et al., 2019).
+
+        W'[t', s'] = 1/|t'| · Σ_{t ∈ t'} Σ_{s ∈ s'} W[t, s]
+
+    The weights of a word's pieces are summed on the side looked at (the source, in cross attention) and averaged on
+    the side that looks (the target). A row that sums to one keeps doing so, and a word's weight is zero only if
+    every piece's is.
+    """
+    query_word = torch.tensor(word_index(queries), dtype=torch.long, device=weights.device)
+    key_word = torch.tensor(word_index(keys), dtype=torch.long, device=weights.device)
+    T, S = len(words(queries)), len(words(keys))
+    exact = weights.double()  # so that the order in which a GPU adds leaves no trace in the result
+    summed = exact.new_zeros(*exact.shape[:-1], S).index_add_(-1, key_word, exact)
+    summed = exact.new_zeros(*exact.shape[:-2], T, S).index_add_(-2, query_word, summed)
+    pieces_a_word = torch.bincount(query_word, minlength=T)  # [T']
+    return (summed / pieces_a_word[:, None]).to(torch.promote_types(weights.dtype, torch.float32))
+
+
+def merge_record(record: AttentionRecord) -> AttentionRecord:
+    """The same record over words; a word may look where any of its pieces may."""
+    merged = merge_subwords(record.weights, record.queries, record.keys)
+    mask = merge_subwords(record.allowed.float(), record.queries, record.keys) > 0
+    return AttentionRecord(record.kind, record.type, merged, words(record.queries), words(record.keys), mask)
