@@ -1,0 +1,134 @@
+"""Decoding: a few query rows against a long cache of keys, split over the keys.
+
+There is no softmax to renormalise, so the parts of the keys simply add up. A program handles the queries of all heads
+that share a key head, and loads a row of V only if one of them gives it a weight.
+"""
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rela.kernels.problem import Problem
+from rela.kernels.scores import activate, head_of, load_rows, shifted
+
+KEYS = 64  # of one tile
+PROGRAMS_PER_PROCESSOR = 4
+
+
+@cache
+def processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def decode(problem: Problem, splits: int | None = None) -> Tensor:
+    """The context of a few queries, [B, H, T, D]; every query sees every key within the length."""
+    q, k, v = problem.q, problem.k, problem.v
+    (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
+    tiles = triton.cdiv(S, KEYS)
+    if splits is None:
+        splits = triton.cdiv(PROGRAMS_PER_PROCESSOR * processors(q.device), max(1, B * Hk))
+    splits = max(1, min(splits, tiles))
+    parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=q.device)
+    if q.numel():
+        score_scale, threshold_scale, output_scale, _ = problem.scales()
+        decode_kernel[(splits * Hk * B,)](
+            q,
+            k,
+            v,
+            parts,
+            problem.threshold,
+            problem.key_lengths,
+            score_scale,
+            threshold_scale,
+            output_scale,
+            q.stride()[:3],
+            k.stride()[:3],
+            v.stride()[:3],
+            B,
+            T,
+            S,
+            splits,
+            triton.cdiv(tiles, splits) * KEYS,
+            Hk,
+            GROUP=H // Hk,
+            D=D,
+            BD=max(16, triton.next_power_of_2(D)),
+            BR=max(16, triton.next_power_of_2(H // Hk * T)),
+            BS=KEYS,
+            ACTIVATION=problem.activation,
+            PRECISION="ieee",
+            num_warps=4,
+        )
+    return parts.sum(0).to(q.dtype).transpose(1, 2)
+
+
+@triton.jit(do_not_specialize=["B", "T", "S", "splits", "length", "Hk"])
+def decode_kernel(
+    q,
+    k,
+    v,
+    parts,
+    threshold,
+    key_lengths,
+    score_scale,
+    threshold_scale,
+    output_scale,
+    q_strides,
+    k_strides,
+    v_strides,
+    B,
+    T,
+    S,
+    splits,
+    length,
+    Hk,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BR: tl.constexpr,
+    BS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    i_split = tl.program_id(0) % splits
+    i_hk = tl.program_id(0) // splits % Hk
+    i_b = tl.program_id(0) // splits // Hk
+    k = head_of(k, k_strides, i_b, i_hk)
+    v = head_of(v, v_strides, i_b, i_hk)
+    o_col = tl.arange(0, BS)
+    o_d = tl.arange(0, BD)
+    # row r of the tile is query r // GROUP of head i_hk · GROUP + r % GROUP
+    o_row = tl.arange(0, BR)
+    o_t = o_row // GROUP
+    o_h = i_hk * GROUP + o_row % GROUP
+    m_row = (o_t < T)[:, None] & (o_d < D)[None, :]
+    # [BR, BD]
+    p_q = q + i_b.to(tl.int64) * q_strides[0] + o_h[:, None].to(tl.int64) * q_strides[1]
+    b_q = tl.load(p_q + o_t[:, None].to(tl.int64) * q_strides[2] + o_d[None, :], mask=m_row, other=0.0)
+    b_theta = None
+    if threshold is not None:
+        b_theta = tl.load(threshold + o_h).to(tl.float32)[:, None] * threshold_scale
+    first = i_split * length
+    last = tl.minimum(first + length, S)
+    if key_lengths is not None:
+        last = tl.minimum(last, tl.load(key_lengths + i_b).to(tl.int32))
+    b_out = tl.zeros([BR, BD], dtype=tl.float32)
+    for i_s in range(first, last, BS):
+        # [BS, BD]
+        b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, True)
+        # [BR, BS]
+        b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
+        m_seen = (o_t < T)[:, None] & (i_s + o_col < last)[None, :]
+        b_w = activate(tl.where(m_seen, b_s, 0.0), ACTIVATION)
+        # a masked row of V costs no traffic
+        m_v = (tl.max(tl.abs(b_w), axis=0) != 0.0)[:, None] & (o_d < D)[None, :]
+        p_v = v + i_s * tl.cast(v_strides[2], tl.int64) + o_col[:, None] * v_strides[2] + o_d[None, :]
+        b_v = tl.load(p_v, mask=m_v, other=0.0)
+        b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
+    # parts are [splits, B, T, H, D]
+    H = Hk * GROUP
+    o_out = ((i_split * B + i_b).to(tl.int64) * T + o_t[:, None]) * H + o_h[:, None]
+    tl.store(parts + o_out * D + o_d[None, :], b_out * output_scale, mask=m_row)

@@ -1,0 +1,173 @@
+"""The forward pass, out = act(q kᵀ · scale − θ) v, one program for each tile of queries and head.
+
+relu needs no row statistics, so a program walks over the keys its queries see and adds up: first the tiles that every
+query of the tile sees whole, without any mask, then the ragged rest. In the same walk it can count the non-zero weights of
+each row and keep the largest. docs/kernels.md has the derivations.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rela.kernels.problem import Problem
+from rela.kernels.scores import activate, head_of, kept, load_mask, load_rows, seen_keys, shifted, store_rows
+from rela.kernels.tiles import Tiles, forward_tiles
+
+Statistics = tuple[Tensor, Tensor, Tensor]  # non-zeros, argmax, largest: each [B, H, T]
+
+
+def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = None) -> tuple[Tensor, Statistics | None]:
+    """The context, [B, H, T, D] in memory as [B, T, H, D] so that merging the heads is a view, and row statistics."""
+    q, k, v = problem.q, problem.k, problem.v
+    B, H, T, _ = q.shape
+    out = problem.like_queries(q.dtype)
+    rows: tuple[Tensor | None, ...] = (None, None, None)
+    if statistics:
+        rows = tuple(
+            torch.empty(B, H, T, dtype=kind, device=q.device) for kind in (torch.int32, torch.int32, torch.float32)
+        )
+    if out.numel():
+        tiles = tiles or forward_tiles(problem)
+        forward_kernel[(triton.cdiv(T, tiles.queries) * H * B,)](
+            q,
+            k,
+            v,
+            out,
+            *rows,
+            *problem.optional_tensors(),
+            *problem.scales(),
+            q.stride()[:3],
+            k.stride()[:3],
+            v.stride()[:3],
+            out.stride()[:3],
+            **problem.constants(),
+            **tiles.constants(),
+        )
+    return out, rows if statistics else None  # type: ignore[return-value]
+
+
+@triton.jit(do_not_specialize=["H", "T", "S", "sequences", "search_steps", "drop_below"])
+def forward_kernel(
+    q,
+    k,
+    v,
+    out,
+    nonzeros,
+    argmax,
+    largest,
+    threshold,
+    key_lengths,
+    mask,
+    cu_q,
+    cu_k,
+    seed,
+    score_scale,
+    threshold_scale,
+    output_scale,
+    gradient_scale,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
+    mask_strides,
+    H,
+    T,
+    S,
+    sequences,
+    search_steps,
+    drop_below,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BT: tl.constexpr,
+    BS: tl.constexpr,
+    SKIP: tl.constexpr,
+):
+    n_t = tl.cdiv(T, BT)
+    i_t = tl.program_id(0) % n_t
+    i_bh = tl.program_id(0) // n_t
+    i_h = i_bh % H
+    i_b = i_bh // H
+    if CAUSAL:
+        i_t = n_t - 1 - i_t  # the longest rows first, so that the last programs to finish are short
+    q = head_of(q, q_strides, i_b, i_h)
+    k = head_of(k, k_strides, i_b, i_h // GROUP)
+    v = head_of(v, v_strides, i_b, i_h // GROUP)
+    out = head_of(out, out_strides, i_b, i_h)
+    b_theta = None
+    if threshold is not None:
+        b_theta = tl.load(threshold + i_h).to(tl.float32) * threshold_scale
+    if mask is not None:
+        mask = head_of(mask, mask_strides, i_b, i_h)
+    if seed is not None:
+        seed = tl.load(seed)
+
+    o_row = tl.arange(0, BT)
+    o_col = tl.arange(0, BS)
+    o_d = tl.arange(0, BD)
+    o_t = i_t * BT + o_row
+    # rows past the end repeat the last one, so that they do not make the tile look ragged
+    b_begin, b_end = seen_keys(
+        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, CAUSAL
+    )
+    first = tl.min(b_begin)
+    last = tl.max(b_end)
+    whole = 0
+    if mask is None:
+        whole = tl.maximum(tl.min(b_end) - first, 0) // BS * BS
+        if cu_q is not None:
+            whole = tl.where(tl.max(b_begin) == first, whole, 0)
+
+    # [BT, BD]
+    b_q = load_rows(q, i_t * BT, q_strides[2], o_row, o_d, 0, T, D, BD, True)
+    b_out = tl.zeros([BT, BD], dtype=tl.float32)
+    b_nonzeros = tl.zeros([BT], dtype=tl.int32)
+    b_argmax = tl.zeros([BT], dtype=tl.int32)
+    b_largest = tl.full([BT], float("-inf"), dtype=tl.float32)
+    for RAGGED in tl.static_range(2):
+        if RAGGED:
+            start, stop = first + whole, last
+        else:
+            start, stop = first, first + whole
+        for i_s in range(start, stop, BS):
+            # [BS, BD]
+            b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+            # [BT, BS]; no running maximum, no rescaling
+            b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
+            o_s = i_s + o_col
+            if RAGGED:
+                m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
+                if mask is not None:
+                    m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
+                b_s = tl.where(m_seen, b_s, 0.0)
+            b_w = activate(b_s, ACTIVATION)
+            if nonzeros is not None:
+                b_nonzeros += tl.sum((b_w != 0.0).to(tl.int32), axis=1)
+                b_seen = b_w
+                if RAGGED:
+                    b_seen = tl.where(m_seen, b_w, float("-inf"))
+                b_best, b_where = tl.max(b_seen, axis=1, return_indices=True)
+                b_argmax = tl.where(b_best > b_largest, b_where + i_s, b_argmax)
+                b_largest = tl.maximum(b_best, b_largest)
+            if seed is not None:
+                b_w = tl.where(kept(seed, drop_below, i_b, i_h, o_t[:, None], o_s[None, :]), b_w, 0.0)
+            if SKIP:
+                # an empty tile never touches V; the branch keeps V from being loaded ahead
+                if tl.max(tl.abs(b_w)) != 0.0:
+                    b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                    b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
+            else:
+                b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
+
+    store_rows(out, i_t * BT, out_strides[2], o_row, o_d, T, b_out * output_scale, D)
+    if nonzeros is not None:
+        p_row = i_bh.to(tl.int64) * T + o_t
+        m_null = b_nonzeros == 0
+        tl.store(nonzeros + p_row, b_nonzeros, mask=o_t < T)
+        tl.store(argmax + p_row, tl.where(m_null, -1, b_argmax), mask=o_t < T)
+        tl.store(largest + p_row, tl.where(m_null, 0.0, b_largest * output_scale), mask=o_t < T)

@@ -1,0 +1,94 @@
+"""One attention call as every kernel sees it: 4-D tensors of any strides, options, and the numbers derived from them."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Tensors and options of one attention call.
+
+    q is [B, H, T, D]; k and v are [B, Hk, S, D]. Packed sequences are one batch element, [1, H, N, D], with `cu_q`
+    and `cu_k` telling where each sequence begins; then `longest_q` and `longest_k` only help to choose tiles.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    threshold: Tensor | None
+    key_lengths: Tensor | None
+    mask: Tensor | None
+    cu_q: Tensor | None
+    cu_k: Tensor | None
+    longest_q: int
+    longest_k: int
+    seed: Tensor | None
+    scale: float
+    activation: str
+    causal: bool
+    dropout: float
+
+    @property
+    def scale_waits(self) -> bool:
+        """Whether the scale is applied to the output rather than to every score.
+
+        The activations are homogeneous: act(x · scale − θ) = scaleᵖ · act(x − θ / scale). In float16 the unscaled
+        scores might overflow when they become weights.
+        """
+        return self.scale > 0 and self.q.dtype != torch.float16
+
+    def scales(self) -> tuple[float | None, float, float, float]:
+        """Factors of the scores (None for one), of θ, of the output and dV, and of dQ and dK."""
+        survivors = 1.0 / (1.0 - self.dropout)
+        if not self.scale_waits:
+            return self.scale, 1.0, survivors, self.scale * survivors
+        factor = self.scale ** (2 if self.activation == "relu2" else 1) * survivors
+        return None, 1.0 / self.scale, factor, factor
+
+    @property
+    def threshold_gradient_scale(self) -> float:
+        """Factor of dθ: that of dQ without the inner derivative of the scaled product."""
+        return -self.scales()[3] / self.scale
+
+    def optional_tensors(self) -> tuple[Tensor | None, ...]:
+        mask = None if self.mask is None else self.mask.view(torch.uint8)
+        return self.threshold, self.key_lengths, mask, self.cu_q, self.cu_k, self.seed
+
+    def constants(self) -> dict[str, object]:
+        """Sizes and compile-time choices, by the names the kernels give them."""
+        _, H, T, D = self.q.shape
+        mask_strides: tuple[int, ...] = (0, 0, 0, 0)
+        if self.mask is not None:
+            mask_strides = tuple(
+                0 if size == 1 else stride for size, stride in zip(self.mask.shape, self.mask.stride(), strict=True)
+            )
+        sequences = 0 if self.cu_q is None else len(self.cu_q) - 1
+        return {
+            "mask_strides": mask_strides,
+            "H": H,
+            "T": T,
+            "S": self.k.shape[2],
+            "sequences": sequences,
+            "search_steps": sequences.bit_length(),
+            "drop_below": math.floor(self.dropout * 2**24),
+            "GROUP": H // self.k.shape[1],
+            "D": D,
+            "BD": max(16, triton.next_power_of_2(D)),
+            "ACTIVATION": self.activation,
+            "CAUSAL": self.causal,
+            "PRECISION": "ieee",
+        }
+
+    def like_queries(self, dtype: torch.dtype) -> Tensor:
+        """An unwritten [B, H, T, D] that lies in memory as [B, T, H, D]."""
+        B, H, T, D = self.q.shape
+        return torch.empty(B, T, H, D, dtype=dtype, device=self.q.device).transpose(1, 2)
+
+    def like_keys(self) -> Tensor:
+        """An unwritten [B, Hk, S, D] that lies in memory as [B, S, Hk, D]."""
+        B, H, S, D = self.k.shape
+        return torch.empty(B, S, H, D, dtype=self.k.dtype, device=self.k.device).transpose(1, 2)

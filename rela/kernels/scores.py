@@ -1,0 +1,152 @@
+"""What every attention kernel shares: which keys a query sees, and the step from a product q·k to a weight.
+
+Causality, key lengths and packing are one idea here: each query sees an interval of keys, and so each key is seen by
+an interval of queries. Rows are numbered within a batch element, or within the whole stream when sequences are packed;
+a query t of a sequence whose rows end at `end_q` sees, causally, the keys up to `t + end_k - end_q`.
+
+Legend: B batch, H heads, T queries, S keys, D head size. Prefixes: `i_` index, `o_` offsets, `m_` mask, `b_` block.
+"""
+
+import triton
+import triton.language as tl
+
+LEAK = tl.constexpr(0.01)  # torch.nn.functional.leaky_relu's default
+
+
+@triton.jit
+def sequence_of(o_row, ends, B, search_steps):
+    """The packed sequence each row lies in, found by bisection over `ends`; B for rows after the last sequence."""
+    b_low = o_row * 0
+    b_high = b_low + B
+    for _ in range(search_steps):
+        b_middle = (b_low + b_high) // 2
+        # where low == high == B there is no end to load, and nothing moves
+        b_end = tl.load(ends + b_middle, mask=b_middle < B, other=2147483647)
+        m_after = b_end <= o_row
+        b_low = tl.where(m_after, b_middle + 1, b_low)
+        b_high = tl.where(m_after, b_high, b_middle)
+    return b_low
+
+
+@triton.jit
+def seen_keys(o_t, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, CAUSAL: tl.constexpr):
+    """First key and one past the last key that each query sees, two blocks shaped like o_t."""
+    if cu_q is not None:
+        b_i = sequence_of(o_t, cu_q + 1, B, search_steps)
+        b_next = tl.minimum(b_i + 1, B)
+        b_begin = tl.load(cu_k + b_i)
+        b_end = tl.load(cu_k + b_next)
+        if CAUSAL:
+            b_end = tl.minimum(b_end, o_t + 1 + b_end - tl.load(cu_q + b_next))
+    else:
+        b_begin = o_t * 0
+        b_end = b_begin + S
+        if CAUSAL:
+            b_end = tl.minimum(b_end, o_t + 1 + S - T)
+        if key_lengths is not None:
+            b_end = tl.minimum(b_end, tl.load(key_lengths + i_b).to(tl.int32))
+    return b_begin, b_end
+
+
+@triton.jit
+def seeing_queries(o_s, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, CAUSAL: tl.constexpr):
+    """First query and one past the last query that see each key, two blocks shaped like o_s."""
+    if cu_q is not None:
+        b_i = sequence_of(o_s, cu_k + 1, B, search_steps)
+        b_next = tl.minimum(b_i + 1, B)
+        b_begin = tl.load(cu_q + b_i)
+        b_end = tl.load(cu_q + b_next)
+        if CAUSAL:
+            b_begin = tl.maximum(b_begin, o_s + b_end - tl.load(cu_k + b_next))
+    else:
+        b_begin = o_s * 0
+        b_end = b_begin + T
+        if CAUSAL:
+            b_begin = tl.maximum(b_begin, o_s + T - S)
+        if key_lengths is not None:
+            b_begin = tl.where(o_s < tl.load(key_lengths + i_b), b_begin, T)
+    return b_begin, b_end
+
+
+@triton.jit
+def shifted(b_product, score_scale, b_theta):
+    """Scores from products: scaled, unless the scale waits until the output, and less the threshold if there is one."""
+    if score_scale is not None:
+        b_product = b_product * score_scale
+    if b_theta is not None:
+        b_product = b_product - b_theta
+    return b_product
+
+
+@triton.jit
+def activate(b_score, ACTIVATION: tl.constexpr):
+    """Weights from scores. NaN stays NaN, as in torch.relu."""
+    if ACTIVATION == "leaky_relu":
+        b_weight = tl.where(b_score > 0.0, b_score, b_score * LEAK)
+    else:
+        b_weight = tl.maximum(b_score, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        if ACTIVATION == "relu2":
+            b_weight = b_weight * b_weight
+    return b_weight
+
+
+@triton.jit
+def differentiate(b_dweight, b_score, ACTIVATION: tl.constexpr):
+    """Gradient of the scores from that of the weights; the slope at zero is the one from the left, as in PyTorch."""
+    if ACTIVATION == "leaky_relu":
+        b_dscore = tl.where(b_score > 0.0, b_dweight, b_dweight * LEAK)
+    else:
+        b_dscore = tl.where(b_score <= 0.0, 0.0, b_dweight)
+        if ACTIVATION == "relu2":
+            b_dscore = b_dscore * 2.0 * b_score
+    return b_dscore
+
+
+@triton.jit
+def kept(seed, drop_below, i_b, i_h, o_t, o_s):
+    """True where dropout keeps a weight: a pure function of seed, batch, head, query and key (Philox 4x32).
+
+    o_t and o_s broadcast against each other; `drop_below` is the dropout rate in units of 2⁻²⁴.
+    """
+    b_s = o_s + o_t * 0
+    b_t = o_t + o_s * 0
+    b_bits, _, _, _ = tl.philox(seed, b_s, b_t, b_s * 0 + i_h, b_s * 0 + i_b)
+    return (b_bits >> 8).to(tl.int32) >= drop_below
+
+
+@triton.jit
+def load_mask(mask, strides, o_t, o_s, m_seen):
+    """m_seen where the boolean mask allows it too; o_t and o_s broadcast against each other."""
+    p_mask = mask + tl.cast(o_t, tl.int64) * strides[2] + tl.cast(o_s, tl.int64) * strides[3]
+    return m_seen & (tl.load(p_mask, mask=m_seen, other=0) != 0)
+
+
+@triton.jit
+def load_rows(base, start, stride, o_row, o_d, first, last, D: tl.constexpr, BD: tl.constexpr, MASKED: tl.constexpr):
+    """Rows start + o_row of a matrix, [rows, BD]; zeros beyond D and, if MASKED, outside first … last - 1."""
+    # 64 bits from the matrix to the tile, 32 within it
+    p_rows = base + start * tl.cast(stride, tl.int64) + o_row[:, None] * stride + o_d[None, :]
+    if MASKED:
+        m_row = (start + o_row >= first) & (start + o_row < last)
+        if D == BD:
+            b_rows = tl.load(p_rows, mask=m_row[:, None], other=0.0)
+        else:
+            b_rows = tl.load(p_rows, mask=m_row[:, None] & (o_d < D)[None, :], other=0.0)
+    elif D == BD:
+        b_rows = tl.load(p_rows)
+    else:
+        b_rows = tl.load(p_rows, mask=(o_d < D)[None, :], other=0.0)
+    return b_rows
+
+
+@triton.jit
+def store_rows(base, start, stride, o_row, o_d, last, b_rows, D: tl.constexpr):
+    """Write b_rows to the rows start + o_row of a matrix that come before `last`."""
+    p_rows = base + start * tl.cast(stride, tl.int64) + o_row[:, None] * stride + o_d[None, :]
+    tl.store(p_rows, b_rows.to(base.dtype.element_ty), mask=(start + o_row < last)[:, None] & (o_d < D)[None, :])
+
+
+@triton.jit
+def head_of(base, strides, i_b, i_h):
+    """Where the matrix of batch element i_b and head i_h begins."""
+    return base + i_b.to(tl.int64) * strides[0] + i_h.to(tl.int64) * strides[1]
