@@ -1,0 +1,79 @@
+"""Which sentences share a batch: bucketed by length, or mixed to fill constant sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+LOOK_AHEAD = 256
+"""Sentences from which the last gap of a batch of constant size is filled."""
+GAP, NARROW, FEW = 12, 2, 16
+"""Mean sentences that the gap is wide; when it counts as narrow; how many are tried while it is not."""
+
+
+def plan_bucketed(
+    members: Numbers, sizes: Numbers, limits: Numbers, generator: np.random.Generator | None
+) -> Iterator[Numbers]:
+    """Batches of sentences of similar length, in random order (in order of length without a generator).
+
+    `members` are pair numbers in random order, which decides between equal lengths; `sizes` [n, 2] and
+    `limits` [2] count source and target tokens.
+    """
+    order = members[np.argsort(sizes[members].sum(1), kind="stable")]
+    source, target = (np.concatenate([[0], np.cumsum(sizes[order, side])]) for side in (0, 1))  # each [m + 1]
+    bounds = [0]
+    while (start := bounds[-1]) < len(order):
+        ends = (np.searchsorted(total, total[start] + limit, side="right")
+                for total, limit in zip((source, target), limits, strict=True))  # fmt: skip
+        bounds.append(int(min(ends)) - 1)
+    batches = np.arange(len(bounds) - 1) if generator is None else generator.permutation(len(bounds) - 1)
+    return (order[bounds[batch] : bounds[batch + 1]] for batch in batches.tolist())
+
+
+def plan_static(members: Numbers, sizes: Numbers, limits: Numbers) -> Iterator[Numbers]:
+    """Batches that fill source tokens, target tokens and sentences `limits` [3] as well as they can, as they are asked for.
+
+    Lengths are mixed: with no padding computed there is nothing to win by bucketing, and batches of short
+    sentences alone would need room for many more sentences than the others use.
+    """
+    members = members.copy()
+    weight = np.concatenate([sizes, np.ones((len(sizes), 1), np.int64)], axis=1)  # [n, 3]
+    start = 0
+    while start < len(members):
+        window = members[start : start + int(limits[2]) + LOOK_AHEAD]
+        chosen = fill(weight[window], limits)
+        batch, rest = window[chosen], window[~chosen]
+        members[start : start + len(window)] = np.concatenate([batch, rest])
+        start += len(batch)
+        yield batch
+
+
+def fill(weight: Numbers, limits: Numbers) -> NDArray[np.bool_]:
+    """Choose rows of `weight` [w, 3] whose sum stays within `limits`: the first ones, then what suits the gap best.
+
+    The first rows leave a gap of some sentences. While the gap is wide, the next sentence is the one of a few
+    that best keeps source and target in step; at the end it is the largest that fits.
+    """
+    mean = weight.mean(0)
+    filled = np.cumsum(weight, axis=0)
+    first = int((filled <= limits - GAP * mean).all(axis=1).sum())
+    chosen = np.zeros(len(weight), bool)
+    chosen[:first] = True
+    gap = limits - filled[first - 1] if first else limits.copy()
+    left = np.arange(first, min(len(weight), first + LOOK_AHEAD))
+    while True:
+        left = left[(weight[left] <= gap).all(axis=1)]
+        if len(left) == 0:
+            return chosen
+        if (gap > NARROW * mean).all():
+            after = (gap - weight[left[:FEW]]) / mean
+            best = int(np.abs(after[:, 0] - after[:, 1]).argmin())
+        else:
+            best = int(weight[left].sum(1).argmax())
+        chosen[left[best]] = True
+        gap = gap - weight[left[best]]
+        left = np.delete(left, best)

@@ -1,0 +1,198 @@
+"""A prepared corpus on disk: shards of subword ids, appended to once and memory-mapped ever after.
+
+DIRECTORY/meta.json         settings, checksums and sizes; written last, so its presence means "complete"
+DIRECTORY/subwords.model    the SentencePiece model
+DIRECTORY/ids/SPLIT-00000.ids     uint16 or uint32: source ids, target ids, source ids, … of one pair after another
+DIRECTORY/ids/SPLIT-00000.index   int64 [2 n + 1]: where each of these runs starts, and where the last one ends
+DIRECTORY/ids/SPLIT-00000.corpus  uint16 [n]: the training corpus a pair comes from, for its weight
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rela.data.corpus import CorpusError
+
+FORMAT = 1
+META, VOCABULARY, IDS = "meta.json", "subwords.model", "ids"
+Ids = NDArray[Any]
+
+
+def shard_files(folder: Path, split: str, number: int) -> tuple[Path, Path, Path]:
+    """The ids, index and corpus files of a shard."""
+    ids, index, corpus = (folder / f"{split}-{number:05d}.{suffix}" for suffix in ("ids", "index", "corpus"))
+    return ids, index, corpus
+
+
+def id_type(vocabulary_size: int) -> np.dtype[Any]:
+    """The narrowest type that holds every id."""
+    return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
+
+
+class ShardWriter:
+    """Append pairs of id lists to the shards of one split."""
+
+    def __init__(self, folder: Path, split: str, shards: int, vocabulary_size: int) -> None:
+        self.folder, self.split, self.type = folder, split, id_type(vocabulary_size)
+        self.ends = [0] * shards
+        self.pairs = [0] * shards
+        self.tokens, self.longest = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        for number in range(shards):
+            append(shard_files(folder, split, number)[1], np.zeros(1, "<i8"))
+
+    def add(self, pairs: Sequence[tuple[list[int], list[int]]], shards: NDArray[np.int64], corpus: int) -> None:
+        """Write pairs[i] to shard shards[i]."""
+        for number in np.unique(shards).tolist():
+            chosen = [pairs[member] for member in np.flatnonzero(shards == number)]
+            lengths = np.array([(len(source), len(target)) for source, target in chosen])  # [n, 2]
+            self.tokens += lengths.sum(0)
+            self.longest = np.maximum(self.longest, lengths.max(0))
+            flat = itertools.chain.from_iterable(itertools.chain.from_iterable(chosen))
+            boundaries = self.ends[number] + np.cumsum(lengths.ravel())
+            ids, index, corpora = shard_files(self.folder, self.split, number)
+            append(ids, np.fromiter(flat, self.type, count=int(lengths.sum())))
+            append(index, boundaries.astype("<i8"))
+            append(corpora, np.full(len(chosen), corpus, "<u2"))
+            self.ends[number] = int(boundaries[-1])
+            self.pairs[number] += len(chosen)
+
+    def facts(self) -> dict[str, Any]:
+        """What `meta.json` keeps of this split."""
+        source_tokens, target_tokens = self.tokens.tolist()
+        longest_source, longest_target = self.longest.tolist()
+        return {
+            "pairs": sum(self.pairs),
+            "source_tokens": source_tokens,
+            "target_tokens": target_tokens,
+            "longest_source": longest_source,
+            "longest_target": longest_target,
+            "shards": self.pairs,
+        }
+
+
+def append(path: Path, values: NDArray[Any]) -> None:
+    with path.open("ab") as file:
+        file.write(values.data)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One memory-mapped shard of n pairs."""
+
+    ids: Ids
+    index: NDArray[np.int64]
+    corpus: NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def pair(self, number: int) -> tuple[Ids, Ids]:
+        """Source and target ids of a pair, without BOS and EOS: views, not copies."""
+        start, middle, end = self.index[2 * number : 2 * number + 3].tolist()
+        return self.ids[start:middle], self.ids[middle:end]
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Source and target length of each pair, [n, 2]."""
+        return np.diff(self.index).reshape(-1, 2)
+
+
+class PreparedCorpus:
+    """One split of a prepared directory, memory-mapped: its size on disk is no matter for RAM."""
+
+    def __init__(self, directory: Path, split: str, facts: dict[str, Any], vocabulary_size: int, sha256: str) -> None:
+        self.directory, self.split = directory, split
+        self.vocabulary_size, self.vocabulary_sha256 = vocabulary_size, sha256
+        self.source_tokens: int = facts["source_tokens"]
+        self.target_tokens: int = facts["target_tokens"]
+        self.longest_source: int = facts["longest_source"]
+        self.longest_target: int = facts["longest_target"]
+        self.weights: list[float] = facts["weights"]
+        self.shard_sizes: list[int] = facts["shards"]
+        self.starts = np.cumsum([0, *self.shard_sizes])
+        # Two shards stay mapped: the one being read and the one that a resumed or second reader is in.
+        self.shard = lru_cache(maxsize=2)(self._map)
+
+    @classmethod
+    def open(cls, directory: str | Path, split: str) -> PreparedCorpus:
+        """Open one split ("train", "valid", "test") of what `prepare` wrote, after checking that it is all there."""
+        directory = Path(directory)
+        meta = read_meta(directory)
+        if meta is None:
+            raise CorpusError(f"{directory} holds no prepared corpus; run `rela prepare` first")
+        vocabulary = meta["vocabulary"]
+        try:
+            found = hashlib.sha256((directory / VOCABULARY).read_bytes()).hexdigest()
+        except OSError as error:
+            raise CorpusError(f"{directory / VOCABULARY}: {error.strerror}") from None
+        if found != vocabulary["sha256"]:
+            raise CorpusError(f"{directory / VOCABULARY} is not the vocabulary that the ids beside it were made with")
+        if split not in meta["splits"]:
+            raise CorpusError(f"{directory} has no split {split!r}; it has {', '.join(meta['splits'])}")
+        corpus = cls(directory, split, meta["splits"][split], vocabulary["size"], vocabulary["sha256"])
+        corpus._check_files()
+        return corpus
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def pair(self, number: int) -> tuple[Ids, Ids]:
+        """Source and target ids of the pair, without BOS and EOS."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"pair {number} of {len(self)}")
+        shard = int(np.searchsorted(self.starts, number, side="right")) - 1
+        return self.shard(shard).pair(number - int(self.starts[shard]))
+
+    def _map(self, number: int) -> Shard:
+        count = self.shard_sizes[number]
+        if count == 0:
+            return Shard(np.zeros(0, "<u2"), np.zeros(1, np.int64), np.zeros(0, np.uint16))
+        types = (id_type(self.vocabulary_size), np.dtype("<i8"), np.dtype("<u2"))
+        files = shard_files(self.directory / IDS, self.split, number)
+        # asarray: slices of a plain view cost a fraction of slices of np.memmap
+        ids, index, corpus = (
+            np.asarray(np.memmap(path, dtype=kind, mode="r")) for path, kind in zip(files, types, strict=True)
+        )
+        return Shard(ids, index, corpus)
+
+    def _check_files(self) -> None:
+        """Every shard file has the size that its index promises."""
+        width = id_type(self.vocabulary_size).itemsize
+        for number, count in enumerate(self.shard_sizes):
+            if count == 0:
+                continue
+            ids, index, corpus = shard_files(self.directory / IDS, self.split, number)
+            check_size(index, 8 * (2 * count + 1))
+            check_size(corpus, 2 * count)
+            with index.open("rb") as file:
+                file.seek(-8, 2)
+                check_size(ids, width * int(np.frombuffer(file.read(8), "<i8")[0]))
+
+
+def check_size(path: Path, wanted: int) -> None:
+    found = path.stat().st_size if path.exists() else "none"
+    if found != wanted:
+        raise CorpusError(f"{path} is damaged: {found} bytes, wanted {wanted}; run `rela prepare --force`")
+
+
+def read_meta(directory: Path) -> dict[str, Any] | None:
+    """What a finished preparation says about itself; None if there is none."""
+    path = directory / META
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise CorpusError(f"{path} is damaged; run `rela prepare --force`") from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise CorpusError(f"{path} is of another format, wanted {FORMAT}; run `rela prepare --force`")
+    return meta
