@@ -39,7 +39,7 @@ def attend(
     """
     kind = kind_of(kind)
     scale = check_dense(q, k, v, kind, mask, key_lengths, scale, threshold, dropout, backend)
-    reason = why_not_fused(q, kind, mask)
+    reason = why_not_fused(q, kind, mask, v)
     if backend == "triton" and reason is not None:
         raise ValueError(f"backend='triton' cannot serve this call: {reason}")
     if backend != "reference" and reason is None:
@@ -78,11 +78,11 @@ def check_dense(
     batch, heads, queries, keys = q.size(0), q.size(1), q.size(2), k.size(2)
     checks.check_mask(mask, batch, heads, queries, keys, q.device)
     checks.check_key_lengths(key_lengths, batch, keys, q.device)
-    checks.check_options(kind, heads, threshold, dropout, backend)
+    checks.check_options(kind, heads, threshold, dropout, backend, scale, q.device)
     return q.size(-1) ** -0.5 if scale is None else scale
 
 
-def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None) -> str | None:
+def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor | None = None) -> str | None:
     """The first reason the fused kernel cannot serve this call, or None if it can."""
     if kind.weights not in FUSED_WEIGHTS:
         return f"{kind.weights} weights have no fused kernel; it has {', '.join(FUSED_WEIGHTS)}"
@@ -94,6 +94,8 @@ def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None) -> str | No
         return f"the fused kernel takes float32, bfloat16 and float16, and q is {q.dtype}"
     if q.size(-1) > 256:
         return f"the fused kernel takes head sizes up to 256, and q has {q.size(-1)}"
+    if v is not None and v.size(-1) != q.size(-1):
+        return f"the fused kernel takes one head size, and q has {q.size(-1)}, v {v.size(-1)}"
     if mask is not None and mask.dtype != torch.bool:
         return "the fused kernel takes boolean masks, and this one is added to the scores"
     return None
@@ -120,7 +122,10 @@ def torch_softmax_serves(
     """Whether PyTorch's own softmax kernel gives our answer: not with masks, whose empty rows it may turn into NaN,
     nor causally when T ≠ S, where it aligns the two sequences at their start."""
     unmasked = mask is None and key_lengths is None and not (causal and q.size(2) != k.size(2))
-    return kind.weights == "softmax" and unmasked and k.size(2) > 0
+    # For a single query PyTorch's CPU kernel splits the keys over threads by the batch size, so that a row's
+    # last bits would depend on the rows beside it; decoding promises that they do not.
+    decoding_on_cpu = q.size(2) == 1 and not q.is_cuda
+    return kind.weights == "softmax" and unmasked and k.size(2) > 0 and not decoding_on_cpu
 
 
 def per_head(threshold: float | Tensor, q: Tensor) -> Tensor | None:

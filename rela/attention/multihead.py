@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -83,6 +85,8 @@ class MultiheadAttention(nn.Module):
             nn.Parameter(torch.empty(num_heads, **factory)) if threshold == "learned" else float(threshold)
         )
         self.penalty: Tensor | None = None
+        # Analysis listens here: called with the q and k of each packed forward, which forms no weights itself.
+        self.observer: Callable[..., None] | None = None
         self.reset_parameters()
 
     # nn.TransformerEncoderLayer asks for this before it takes a fused path that computes softmax from our
@@ -201,6 +205,8 @@ class MultiheadAttention(nn.Module):
             allowed = allowed_pairs(cu_queries, cu_keys, max_queries, max_keys, causal)
             inside = (torch.arange(max_queries, device=q.device) < cu_queries.diff()[:, None])[:, None, :, None]
             self.leave_penalty(pad(q, cu_queries, max_queries), pad(k, cu_keys, max_keys), allowed & inside, None)
+        if self.observer is not None:
+            self.observer(q, k, cu_queries, cu_keys, max_queries, max_keys, causal)
         context = attend_packed(
             q, k, v, cu_queries, cu_keys, max_queries, max_keys, kind=self.kind, causal=causal,
             threshold=self.threshold, dropout=self.dropout if self.training else 0.0, backend=self.backend,
@@ -326,7 +332,7 @@ class MultiheadAttention(nn.Module):
 
     def __getstate__(self) -> dict:
         # The penalty belongs to one forward and its graph, neither of which can be copied or stored.
-        return {**super().__getstate__(), "penalty": None}
+        return {**super().__getstate__(), "penalty": None, "observer": None}
 
     def extra_repr(self) -> str:
         kind = f"{self.kind.weights}+{self.kind.norm}"

@@ -1,0 +1,180 @@
+"""Beam search over a step function; it knows no model. Greedy search is a beam of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
+"""(the last token of every row [R], state) → (log-probabilities of the next one [R, V], state)."""
+Reorder = Callable[[Any, Tensor, Tensor | None], Any]
+"""(state, rows, sentences) → the state whose row i is what row `rows[i]` was, for `sentences` alone if not None."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation: its tokens without </s>, its log-probability, and that divided by the length penalty."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+    score: float
+
+
+def length_penalty(length: Tensor | int, alpha: float) -> Any:
+    """((5 + length) / 6)^α, what Vaswani et al. divide a log-probability by; </s> counts as a token."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+def keep_state(state: Any, rows: Tensor, sentences: Tensor | None) -> Any:
+    """Reorder for a state that is the same in every row."""
+    return state
+
+
+def beam_search(
+    step: Step,
+    state: Any,
+    max_lengths: Tensor,
+    *,
+    beam: int,
+    bos: int,
+    eos: int,
+    alpha: float = 0.6,
+    banned: tuple[int, ...] = (),
+    reorder: Reorder = keep_state,
+    row_multiple: int = 1,
+) -> list[list[Hypothesis]]:
+    """The best finished hypotheses of each sentence, best first, at most `beam` of them.
+
+    `max_lengths` [B] limits each sentence's tokens, </s> not counted; at the limit only </s> may follow.
+    `state` must serve B · `beam` rows, the beams of a sentence one after another. A sentence is done when no
+    living hypothesis can still beat the worst of its `beam` finished ones, whatever follows: log-probabilities
+    only fall, so log_prob / penalty(longest) bounds what it can become. Sentences that are done leave the
+    batch; `row_multiple` keeps the number of rows a multiple of it while they do.
+    """
+    search = Search(max_lengths, beam, eos, alpha, banned)
+    tokens = torch.full((search.sentences * beam,), bos, dtype=torch.long, device=max_lengths.device)
+    while True:
+        log_probs, state = step(tokens, state)
+        rows = search.advance(log_probs)
+        if bool(search.done.all()):
+            return search.results()
+        keep = search.keep_undone(row_multiple)
+        if keep is not None:
+            rows = rows.view(-1, beam)[keep].flatten()
+        state = reorder(state, rows, keep)
+        tokens = search.last_tokens()
+
+
+class Search:
+    """The living and finished hypotheses of a batch; all tensors, so that a step is a handful of kernels."""
+
+    def __init__(self, max_lengths: Tensor, beam: int, eos: int, alpha: float, banned: tuple[int, ...]) -> None:
+        device, sentences = max_lengths.device, max_lengths.numel()
+        self.beam, self.eos, self.alpha, self.banned = beam, eos, alpha, list(banned)
+        self.sentences = sentences
+        self.max_lengths = max_lengths
+        self.length = 0
+        self.longest = int(max_lengths.max()) + 1 if sentences else 0
+        # Living hypotheses: one at first, so that the first step does not pick the same token `beam` times.
+        self.alive = torch.full((sentences, beam), float("-inf"), device=device)
+        self.alive[:, 0] = 0.0
+        self.alive_tokens = torch.zeros(sentences, beam, self.longest, dtype=torch.long, device=device)
+        self.finished = torch.full((sentences, beam), float("-inf"), device=device)  # scores, best first
+        self.finished_log_probs = self.finished.clone()
+        self.finished_lengths = torch.zeros(sentences, beam, dtype=torch.long, device=device)
+        self.finished_tokens = torch.zeros_like(self.alive_tokens)
+        self.done = torch.zeros(sentences, dtype=torch.bool, device=device)
+        self.order = torch.arange(sentences, device=device)  # which sentence of the caller each one is
+        self.answers: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        self.answered = [False] * sentences
+
+    def advance(self, log_probs: Tensor) -> Tensor:
+        """Take one step's log-probabilities [R, V]; the row each new living hypothesis grew from, [R]."""
+        vocabulary = log_probs.size(-1)
+        totals = self.alive[..., None] + log_probs.view(-1, self.beam, vocabulary)
+        totals[..., self.banned] = float("-inf")
+        at_limit = self.length >= self.max_lengths
+        no_word = at_limit[:, None, None] & (torch.arange(vocabulary, device=totals.device) != self.eos)
+        totals = totals.masked_fill(no_word, float("-inf"))
+        # 2 · beam candidates: even if `beam` of them end here, `beam` others live on.
+        candidates = min(2 * self.beam, self.beam * vocabulary)
+        best, index = totals.flatten(1).topk(candidates, dim=1)
+        parent, token = index // vocabulary, index % vocabulary
+        ends = token == self.eos
+        self.length += 1
+        self.finish(best.masked_fill(~ends, float("-inf")), parent)
+        self.survive(best.masked_fill(ends, float("-inf")), parent, token)
+        self.done = self.cannot_improve()
+        base = torch.arange(self.alive.size(0), device=parent.device)[:, None] * self.beam
+        return (base + self.parents).flatten()
+
+    def finish(self, log_probs: Tensor, parent: Tensor) -> None:
+        """Merge the candidates that ended into the finished ones and keep the best `beam` of each sentence."""
+        scores = log_probs / length_penalty(self.length, self.alpha)
+        pool = torch.cat([self.finished, scores], 1)
+        self.finished, kept = pool.topk(self.beam, dim=1)
+        self.finished_log_probs = torch.cat([self.finished_log_probs, log_probs], 1).gather(1, kept)
+        new_lengths = torch.full_like(parent, self.length - 1)
+        self.finished_lengths = torch.cat([self.finished_lengths, new_lengths], 1).gather(1, kept)
+        ended_tokens = gather_beams(self.alive_tokens, parent)
+        self.finished_tokens = gather_beams(torch.cat([self.finished_tokens, ended_tokens], 1), kept)
+
+    def survive(self, log_probs: Tensor, parent: Tensor, token: Tensor) -> None:
+        """Keep the best `beam` candidates that did not end."""
+        self.alive, kept = log_probs.topk(self.beam, dim=1)
+        self.parents = parent.gather(1, kept)
+        self.alive_tokens = gather_beams(self.alive_tokens, self.parents)
+        if self.length <= self.longest:
+            self.alive_tokens[..., self.length - 1] = token.gather(1, kept)
+
+    def cannot_improve(self) -> Tensor:
+        """[B], True where the best living hypothesis cannot beat the worst finished one any more."""
+        bound = self.alive[:, 0] / length_penalty(self.max_lengths + 1, self.alpha)
+        return (self.finished[:, -1] >= bound) | torch.isneginf(self.alive[:, 0])
+
+    def keep_undone(self, row_multiple: int) -> Tensor | None:
+        """Let sentences that are done leave; the indices of those that stay, or None if all do.
+
+        Where `row_multiple` wants more rows than the undone sentences have, done ones stay as company.
+        """
+        undone = (~self.done).nonzero().flatten()
+        group = max(row_multiple // self.beam, 1)
+        room = -(-undone.numel() // group) * group
+        if room >= self.alive.size(0):
+            return None
+        self.collect(self.done)
+        company = self.done.nonzero().flatten()[: room - undone.numel()]
+        keep = torch.cat([undone, company])
+        for name in ("alive", "alive_tokens", "finished", "finished_log_probs", "finished_lengths", "finished_tokens",
+                     "done", "order", "max_lengths", "parents"):  # fmt: skip
+            setattr(self, name, getattr(self, name)[keep])
+        return keep
+
+    def collect(self, which: Tensor) -> None:
+        """Store the finished hypotheses of some sentences as answers."""
+        for index in which.nonzero().flatten().tolist():
+            place = int(self.order[index])
+            if self.answered[place]:
+                continue
+            self.answered[place] = True
+            scores, log_probs = self.finished[index].tolist(), self.finished_log_probs[index].tolist()
+            for i, length in enumerate(self.finished_lengths[index].tolist()):
+                if scores[i] > float("-inf"):
+                    tokens = tuple(self.finished_tokens[index, i, :length].tolist())
+                    self.answers[place].append(Hypothesis(tokens, log_probs[i], scores[i]))
+
+    def last_tokens(self) -> Tensor:
+        return self.alive_tokens[..., self.length - 1].flatten()
+
+    def results(self) -> list[list[Hypothesis]]:
+        self.collect(torch.ones_like(self.done))
+        return self.answers
+
+
+def gather_beams(values: Tensor, index: Tensor) -> Tensor:
+    """values [B, X, L] with index [B, Y] along X: [B, Y, L]."""
+    return values.gather(1, index[..., None].expand(-1, -1, values.size(-1)))

@@ -1,0 +1,240 @@
+"""Text to text: a model with its vocabulary, and everything one asks of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rela.config import Config, DecodeConfig
+from rela.data.batching import Batch, StaticShape, pack
+from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
+from rela.decoding.beam import Hypothesis, beam_search
+from rela.decoding.sampling import sample
+from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
+from rela.model.layers import Packing
+from rela.model.state import DecoderState
+from rela.model.transformer import KEY_MULTIPLE, Transformer
+
+# Matrix products give a row the same bits whatever the other rows are, if there are enough of them and their
+# number is a multiple of the kernel's block; so a translation does not depend on the sentences beside it.
+ROW_MULTIPLE = 8
+# Lines that are read, sorted by length and translated together when input is streamed.
+WINDOW = 2048
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one sentence."""
+
+    text: str
+    score: float
+    """Log-probability over the length penalty; what search ranks by."""
+    log_prob: float
+    tokens: tuple[int, ...]
+    """Subword ids, without </s>."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How probable a model finds a given translation."""
+
+    pieces: tuple[str, ...]
+    """The target's subwords and </s>."""
+    log_probs: tuple[float, ...]
+    """One for each piece."""
+
+    @property
+    def log_prob(self) -> float:
+        return sum(self.log_probs)
+
+
+class Translator:
+    """A Transformer and its subwords: translates and scores text.
+
+    model = rela.load("runs/model")
+    model.translate(["A dog sleeps ."])
+    """
+
+    def __init__(self, model: Transformer, subwords: Subwords, config: Config, device: str = "auto") -> None:
+        if subwords.size != config.model.vocabulary_size:
+            raise ModelFolderError(
+                f"the subword model has {subwords.size} pieces and the Transformer {config.model.vocabulary_size}; wanted equal"
+            )
+        self.device = pick_device(device)
+        self.model = model.to(self.device).eval()
+        self.subwords = subwords
+        self.config = config
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto") -> Translator:
+        """Read a model folder (safetensors, YAML, SentencePiece)."""
+        model, config, subwords = load_folder(path)
+        try:
+            return cls(model, Subwords(subwords), config, device)
+        except ValueError as error:
+            raise ModelFolderError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write a model folder."""
+        save_folder(path, self.config, unique_weights(self.model), self.subwords.model)
+
+    def translate(self, sentences: Sequence[str], **options) -> list[str]:
+        """The best translation of each sentence; `options` are fields of DecodeConfig, such as beam=1."""
+        return [best[0].text for best in self.translate_nbest(sentences, **options)]
+
+    def translate_nbest(self, sentences: Sequence[str], nbest: int = 1, **options) -> list[list[Translation]]:
+        """The `nbest` best translations of each sentence, best first."""
+        if isinstance(sentences, str):
+            raise TypeError("sentences is one str; wanted a list of them")
+        return list(self.translate_stream(sentences, nbest, window=max(len(sentences), 1), **options))
+
+    def translate_stream(
+        self, lines: Iterable[str], nbest: int = 1, window: int = WINDOW, **options
+    ) -> Iterator[list[Translation]]:
+        """Translations in the order of the lines, which are read `window` at a time."""
+        decode = dataclasses.replace(self.config.decode, **options)
+        if nbest > decode.beam:
+            raise ValueError(f"nbest is {nbest}; wanted at most the beam, {decode.beam}")
+        stream, number = iter(lines), 0
+        while chunk := list(islice(stream, window)):
+            ids = [self.encode_source(line, number + i) for i, line in enumerate(chunk)]
+            answers: list[list[Translation]] = [[]] * len(chunk)
+            for batch in batches_by_length([len(sentence) for sentence in ids], decode.batch_tokens):
+                found = self.search([ids[i] for i in batch], decode, [number + i for i in batch])
+                for i, hypotheses in zip(batch, found, strict=True):
+                    answers[i] = [self.finish(hypothesis) for hypothesis in hypotheses[:nbest]]
+            yield from answers
+            number += len(chunk)
+
+    @torch.inference_mode()
+    def search(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> list[list[Hypothesis]]:
+        """Hypotheses of each source, best first; an empty source has an empty translation."""
+        full = [i for i, ids in enumerate(sources) if ids]
+        answers = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
+        if not full:
+            return answers
+        chosen = [sources[i] for i in full]
+        company = -len(chosen) % max(ROW_MULTIPLE // decode.beam, 1)
+        state, max_lengths = self.start(chosen + [chosen[-1]] * company, decode)
+        if decode.sampling:
+            seeds = [decode.seed + numbers[i] for i in [*full, *[full[-1]] * company]]
+            found = sample(
+                self.model.decode_step, state, max_lengths, samples=decode.beam, bos=BOS, eos=EOS, seeds=seeds,
+                temperature=decode.temperature, banned=(PAD, BOS, UNK),
+            )  # fmt: skip
+        else:
+            found = beam_search(
+                self.model.decode_step, state, max_lengths, beam=decode.beam, bos=BOS, eos=EOS,
+                alpha=decode.length_penalty, banned=(PAD, BOS, UNK), reorder=reorder, row_multiple=ROW_MULTIPLE,
+            )  # fmt: skip
+        for i, hypotheses in zip(full, found, strict=False):
+            answers[i] = hypotheses
+        return answers
+
+    def start(self, sources: list[list[int]], decode: DecodeConfig) -> tuple[DecoderState, Tensor]:
+        """Encode the sources; the decoder's state and the longest translation allowed for each."""
+        batch = self.pack_evenly([(ids, []) for ids in sources])
+        packing = Packing(batch.cu_source[: len(sources) + 1], batch.max_source)
+        memory = self.model.encode(batch.source, batch.source_positions, packing)
+        lengths = torch.tensor([len(ids) for ids in sources], device=self.device)
+        limits = (lengths * decode.max_length_ratio + decode.max_length_extra).long()
+        return self.model.start(memory, packing), limits.clamp(1, self.config.model.max_length - 1)
+
+    def encode_source(self, line: str, number: int) -> list[int]:
+        """Subword ids of a line, cut with a warning where it is longer than the model's positions reach."""
+        ids = self.subwords.encode(line)
+        limit = self.config.model.max_length - 1
+        if len(ids) > limit:
+            warnings.warn(
+                f"line {number + 1} has {len(ids)} subwords; only the first {limit} are translated", stacklevel=2
+            )
+        return ids[:limit]
+
+    def finish(self, hypothesis: Hypothesis) -> Translation:
+        text = self.subwords.decode(hypothesis.tokens)
+        return Translation(text, hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
+        """The log-probability of each target, token by token, given its source."""
+        if len(sources) != len(targets):
+            raise ValueError(f"there are {len(sources)} sources and {len(targets)} targets; wanted equally many")
+        pairs = [self.encode_pair(source, target) for source, target in zip(sources, targets, strict=True)]
+        answers: list[Scored | None] = [None] * len(pairs)
+        longest = [max(len(source), len(target)) for source, target in pairs]
+        for batch in batches_by_length(longest, self.config.decode.batch_tokens):
+            log_probs = self.forced_log_probs([pairs[i] for i in batch])
+            for i, values in zip(batch, log_probs, strict=True):
+                answers[i] = Scored(tuple(self.subwords.pieces([*pairs[i][1], EOS])), tuple(values))
+        return [answer for answer in answers if answer is not None]
+
+    def encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
+        """Subword ids of both sides; a pair too long for the model is an error, since a cut one has another score."""
+        pair = self.subwords.encode(source), self.subwords.encode(target)
+        limit = self.config.model.max_length - 1
+        for name, ids in zip(("source", "target"), pair, strict=True):
+            if len(ids) > limit:
+                raise ValueError(f"a {name} has {len(ids)} subwords; the model takes at most {limit}")
+        return pair
+
+    @torch.inference_mode()
+    def forced_log_probs(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """Log-probabilities of each target's subwords and </s>."""
+        batch = self.pack_evenly(pairs)
+        hidden = self.model(*model_inputs(batch))
+        log_probs = torch.log_softmax(self.model.logits(hidden).float(), -1)
+        chosen = log_probs.gather(-1, batch.target_out[:, None])[:, 0].cpu()
+        bounds = batch.cu_target.tolist()
+        return [chosen[bounds[i] : bounds[i + 1]].tolist() for i in range(len(pairs))]
+
+    def pack_evenly(self, pairs: list[tuple[list[int], list[int]]]) -> Batch:
+        """Pack pairs so that no pair's result depends on the others: see ROW_MULTIPLE and KEY_MULTIPLE."""
+        lengths = [[len(ids) + 1 for ids in side] for side in zip(*pairs, strict=True)]
+        source, target = (round_up(sum(side), ROW_MULTIPLE) for side in lengths)
+        longest_source, longest_target = (round_up(max(side), KEY_MULTIPLE) for side in lengths)
+        shape = StaticShape(source, target, len(pairs), longest_source, longest_target)
+        return pack(pairs, shape).to(self.device)
+
+
+def round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def model_inputs(batch: Batch) -> tuple[Tensor, Tensor, Packing, Tensor, Tensor, Packing]:
+    """A batch in the order of Transformer.forward."""
+    sources, targets = Packing(batch.cu_source, batch.max_source), Packing(batch.cu_target, batch.max_target)
+    return batch.source, batch.source_positions, sources, batch.target_in, batch.target_positions, targets
+
+
+def reorder(state: DecoderState, rows: Tensor, sentences: Tensor | None) -> DecoderState:
+    state.reorder(rows, sentences)
+    return state
+
+
+def batches_by_length(lengths: list[int], tokens: int) -> Iterator[list[int]]:
+    """Indices, longest first, in groups whose longest sentence times count is at most `tokens` (or of one)."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        count = max(tokens // (lengths[order[start]] + 1), 1)
+        yield order[start : start + count]
+        start += count
+
+
+def pick_device(name: str) -> torch.device:
+    """A device by name; "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device is {name!r}; wanted auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {name!r}, and this machine has no usable GPU; wanted auto or cpu")
+    return device

@@ -1,0 +1,1 @@
+"""The Transformer: packed sentences in training, one token at a time in decoding."""

@@ -1,0 +1,114 @@
+"""A model on disk: model.safetensors, config.yaml and subwords.model in one folder. No pickle is ever loaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from torch import Tensor
+
+from rela.config import Config, from_dict, save_config
+from rela.model.transformer import Transformer
+
+WEIGHTS, CONFIG, SUBWORDS = "model.safetensors", "config.yaml", "subwords.model"
+
+
+class ModelFolderError(ValueError):
+    """A model folder that is missing, incomplete or damaged."""
+
+
+def save_folder(path: str | Path, config: Config, weights: dict[str, Tensor], subwords: bytes) -> None:
+    """Write a model folder; an existing one is replaced only when the new one is complete."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        fresh.mkdir()
+        save_weights(weights, fresh / WEIGHTS)
+        save_config(config, fresh / CONFIG)
+        (fresh / SUBWORDS).write_bytes(subwords)
+        replace_folder(fresh, path)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def replace_folder(fresh: Path, path: Path) -> None:
+    """Put a finished folder in the place of an old one; at every moment one of the two is whole on disk."""
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        os.replace(path, old)
+    os.replace(fresh, path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def save_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """Tensors to a safetensors file, flushed to the disk before this returns."""
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, path)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, or a one-line error that names it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise ModelFolderError(f"{path} is missing") from None
+    except SafetensorError as error:
+        raise ModelFolderError(f"{path} is damaged or truncated: {error}") from None
+
+
+def unique_weights(model: Transformer) -> dict[str, Tensor]:
+    """The state dict without second names of tied tensors."""
+    seen: set[int] = set()
+    weights = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            weights[name] = tensor
+    return weights
+
+
+def load_into(model: Transformer, weights: dict[str, Tensor], where: str) -> None:
+    """Put stored weights into a model whose shape they must fit."""
+    wanted = unique_weights(model)
+    if missing := sorted(wanted.keys() - weights.keys()):
+        raise ModelFolderError(f"{where} lacks {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")
+    if extra := sorted(weights.keys() - wanted.keys()):
+        raise ModelFolderError(
+            f"{where} holds {', '.join(extra[:3])}{' …' if len(extra) > 3 else ''}, which the config does not know"
+        )
+    for name, tensor in wanted.items():
+        if weights[name].shape != tensor.shape:
+            raise ModelFolderError(
+                f"{where}: {name} is {list(weights[name].shape)}; the config wants {list(tensor.shape)}"
+            )
+    model.load_state_dict(weights, strict=False)
+
+
+def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
+    """The model, its config and its subword model, read from a folder."""
+    import yaml
+
+    path = Path(path)
+    if not path.is_dir():
+        raise ModelFolderError(f"{path} is not a model folder; wanted one with {WEIGHTS}, {CONFIG} and {SUBWORDS}")
+    for name in (WEIGHTS, CONFIG, SUBWORDS):
+        if not (path / name).is_file():
+            raise ModelFolderError(f"{path} has no {name}; wanted a folder with {WEIGHTS}, {CONFIG} and {SUBWORDS}")
+    try:
+        values = yaml.safe_load((path / CONFIG).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ModelFolderError(f"{path / CONFIG} is not valid YAML: {' '.join(str(error).split())}") from None
+    config = from_dict(Config, values, str(path / CONFIG))
+    model = Transformer(config.model)
+    load_into(model, load_weights(path / WEIGHTS), str(path / WEIGHTS))
+    return model.eval(), config, (path / SUBWORDS).read_bytes()

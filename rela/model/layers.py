@@ -1,0 +1,126 @@
+"""Encoder and decoder layers over packed tokens [N, C], and the decoder's single step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rela.attention.cache import KVCache
+from rela.attention.masks import length_mask
+from rela.attention.multihead import MultiheadAttention
+from rela.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where packed sentences begin and end: sentence b is tokens cu[b]:cu[b + 1], none longer than `longest`."""
+
+    cu: Tensor
+    longest: int
+
+
+class Residual(nn.Module):
+    """x + dropout(f(x)) with its layer norm: after the sum (the paper), or on f's input (pre-norm)."""
+
+    def __init__(self, width: int, dropout: float, norm_first: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+        self.norm_first = norm_first
+
+    def before(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.norm_first else x
+
+    def after(self, x: Tensor, change: Tensor) -> Tensor:
+        x = x + self.dropout(change)
+        return x if self.norm_first else self.norm(x)
+
+
+class FeedForward(nn.Module):
+    """relu(x W₁) W₂."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, inner)
+        self.contract = nn.Linear(inner, width)
+        for linear in (self.expand, self.contract):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.contract(F.relu(self.expand(x)))
+
+
+def make_attention(config: ModelConfig, kind: str) -> MultiheadAttention:
+    """One attention of the model; Xavier throughout, q, k and v as one matrix, so each at gain 1/√2."""
+    attention = MultiheadAttention(
+        config.width, config.heads, dropout=config.attention_dropout, batch_first=True, kind=kind,
+        **threshold_options(config, kind),
+    )  # fmt: skip
+    nn.init.xavier_uniform_(attention.out_proj.weight)
+    return attention
+
+
+def threshold_options(config: ModelConfig, kind: str) -> dict:
+    """The threshold settings, for the attentions whose weights know a threshold."""
+    from rela.attention.kinds import kind_of
+
+    if kind_of(kind).is_distribution:
+        return {}
+    return {"threshold": config.threshold, "target_sparsity": config.target_sparsity}
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention = make_attention(config, config.encoder_attention)
+        self.attention_residual = Residual(config.width, config.dropout, config.norm_first)
+        self.feed_forward = FeedForward(config.width, config.feed_forward)
+        self.feed_forward_residual = Residual(config.width, config.dropout, config.norm_first)
+
+    def forward(self, x: Tensor, sentences: Packing) -> Tensor:
+        y = self.attention_residual.before(x)
+        cu, longest = sentences.cu, sentences.longest
+        x = self.attention_residual.after(x, self.attention.forward_packed(y, y, cu, cu, longest, longest))
+        return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross attention to the encoder's output, then feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention = make_attention(config, config.decoder_attention)
+        self.attention_residual = Residual(config.width, config.dropout, config.norm_first)
+        self.cross = make_attention(config, config.cross_attention)
+        self.cross_residual = Residual(config.width, config.dropout, config.norm_first)
+        self.feed_forward = FeedForward(config.width, config.feed_forward)
+        self.feed_forward_residual = Residual(config.width, config.dropout, config.norm_first)
+
+    def forward(self, x: Tensor, sentences: Packing, memory: Tensor, sources: Packing) -> Tensor:
+        """All target positions at once; memory [M, C] is packed by `sources`."""
+        y = self.attention_residual.before(x)
+        cu, longest = sentences.cu, sentences.longest
+        x = self.attention_residual.after(x, self.attention.forward_packed(y, y, cu, cu, longest, longest, causal=True))
+        y = self.cross_residual.before(x)
+        seen = self.cross.forward_packed(y, memory, cu, sources.cu, longest, sources.longest)
+        x = self.cross_residual.after(x, seen)
+        return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
+
+    def step(self, x: Tensor, cache: KVCache, memory: KVCache, source_lengths: Tensor) -> Tensor:
+        """One more position of every row: x [R, C], the rows' cache, and the sentences' cross keys and values.
+
+        Rows are the beams of a sentence one after another, so the R rows are R / B queries to each sentence's keys.
+        """
+        y = self.attention_residual.before(x)[:, None]
+        x = self.attention_residual.after(x, self.attention(y, y, y, need_weights=False, cache=cache)[0][:, 0])
+        y = self.cross_residual.before(x)
+        hidden = ~length_mask(source_lengths, len(memory))[:, 0, 0]  # nn.MultiheadAttention's sense
+        queries = y.view(len(source_lengths), -1, y.size(-1))
+        seen, _ = self.cross(queries, key_padding_mask=hidden, need_weights=False, cache=memory)
+        x = self.cross_residual.after(x, seen.reshape(y.shape))
+        return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
