@@ -6,7 +6,8 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +116,22 @@ def train_subwords(
     side away from the references it is scored against ("…" to "...", "½" to "1⁄2") and turn some words into two
     ("´" to space and accent), after which gold word links point at the wrong words. There is no byte
     fallback: its 256 pieces are a large part of a small vocabulary, and `character_coverage` 1 knows every
-    character of the sample. The number of threads is part of the stored model, so it does not follow the machine.
+    character of the sample. SentencePiece is given words with their counts, from which it learns the same pieces as
+    from the lines themselves in half the memory. The number of threads is part of the stored model, so it does not follow the machine.
     """
     import sentencepiece
 
-    stream = Remembering(tidy(line) for line in lines)
+    words: Counter[str] = Counter()
+    count = 0
+    for line in lines:
+        words.update(tidy(line).split())
+        count += 1
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed % (1 << 32))
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=stream,
+            sentence_iterator=(f"{word}\t{times}" for word, times in words.items()),
+            input_format="tsv",
             model_writer=model,
             model_type="bpe",
             vocab_size=size,
@@ -139,9 +146,7 @@ def train_subwords(
             minloglevel=2,
         )
     except RuntimeError as error:
-        if stream.error is not None:
-            raise stream.error from None
-        raise ValueError(explain(str(error), size, stream.lines)) from None
+        raise ValueError(explain(str(error), size, count)) from None
     return Subwords(model.getvalue())
 
 
@@ -154,23 +159,3 @@ def explain(message: str, size: int, lines: int) -> str:
     if "sentences_.empty()" in message:
         return f"no text to learn a vocabulary of {size} from"
     return f"no vocabulary of {size} could be learnt from {lines} lines: {' '.join(message.split())}"
-
-
-class Remembering(Iterator[str]):
-    """An iterator that keeps the exception it ended with: SentencePiece would flatten it into text."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.source = iter(lines)
-        self.lines = 0
-        self.error: Exception | None = None
-
-    def __next__(self) -> str:
-        try:
-            line = next(self.source)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self.error = error
-            raise
-        self.lines += 1
-        return line

@@ -1,8 +1,10 @@
 """Subwords: nothing is lost on the way to ids and back, and words stay words."""
 
+import io
 import pickle
 
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +91,14 @@ def test_a_damaged_model_file_is_an_error_that_names_it(subwords, tmp_path, dama
 
 def test_learning_is_deterministic(subwords):
     assert train_subwords(iter(LINES), 120, seed=1).sha256 == subwords.sha256
+
+
+def test_words_with_counts_teach_what_the_lines_teach(subwords):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_writer=model, model_type="bpe", vocab_size=120, character_coverage=1.0,
+        normalization_rule_name="identity", pad_id=PAD, bos_id=BOS, eos_id=EOS, unk_id=UNK, minloglevel=2)  # fmt: skip
+    assert Subwords(model.getvalue()).pieces(range(120)) == subwords.pieces(range(120))
 
 
 def test_too_few_lines_too_small_a_size_and_nothing_at_all():
