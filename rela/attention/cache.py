@@ -9,12 +9,18 @@ from torch import Tensor
 class KVCache:
     """Projected keys and values [B, Hk, S, D] of the positions seen so far.
 
-    Room grows by doubling, so n steps copy O(n) and not O(n²) positions.
+    Room grows by doubling, so n steps copy O(n) and not O(n²) positions. Where gradients are recorded, positions
+    are concatenated instead, since writing in place would spoil what earlier steps recorded.
     """
 
     def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
-        self._keys, self._values = keys, values
-        self.length = 0 if keys is None else keys.size(2)
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+        self.length = 0
+        if (keys is None) != (values is None):
+            raise ValueError("keys and values were not given together; wanted both or neither")
+        if keys is not None and values is not None:
+            self.append(keys, values)
 
     def __len__(self) -> int:
         return self.length
@@ -29,13 +35,17 @@ class KVCache:
 
     def append(self, keys: Tensor, values: Tensor) -> None:
         """Put T more positions [B, Hk, T, D] behind those already here."""
+        check_pair(keys, values)
         if self._keys is None or self._values is None:
             self._keys, self._values, self.length = keys, values, keys.size(2)
             return
-        if keys.size(0) != self._keys.size(0) or keys.shape[1::2] != self._keys.shape[1::2]:
-            here = [self._keys.size(0), self._keys.size(1), "T", self._keys.size(3)]
-            raise ValueError(f"keys have shape {list(keys.shape)}; wanted {here}, as in the cache")
+        for name, new, old in (("keys", keys, self._keys), ("values", values, self._values)):
+            check_fits(name, new, old)
         end = self.length + keys.size(2)
+        if any(tensor.requires_grad for tensor in (keys, values, self._keys, self._values)):
+            self._keys, self._values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
+            self.length = end
+            return
         if end > self._keys.size(2):
             self._keys, self._values = (self._with_room(old, end) for old in (self._keys, self._values))
         self._keys[:, :, self.length : end] = keys
@@ -45,8 +55,8 @@ class KVCache:
     def reorder(self, rows: Tensor) -> None:
         """Make row i what row `rows[i]` was; rows may repeat (beams) or be fewer (finished sentences leave)."""
         if self._keys is not None and self._values is not None:
-            self._keys = self.keys.index_select(0, rows)
-            self._values = self.values.index_select(0, rows)
+            self._keys = self._keys.index_select(0, rows)
+            self._values = self._values.index_select(0, rows)
 
     def _with_room(self, old: Tensor, needed: int) -> Tensor:
         batch, heads, room, size = old.shape
@@ -61,4 +71,26 @@ class KVCache:
 
     def to(self, device: torch.device) -> KVCache:
         """A copy on another device."""
-        return self if self._keys is None else KVCache(self.keys.to(device), self.values.to(device))
+        return KVCache() if self._keys is None else KVCache(self.keys.to(device), self.values.to(device))
+
+
+def check_pair(keys: Tensor, values: Tensor) -> None:
+    """Keys and values are [B, Hk, T, D] and agree but for the head size."""
+    for name, tensor in (("keys", keys), ("values", values)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} are a {type(tensor).__name__}; wanted a tensor")
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} have shape {list(tensor.shape)}; wanted [B, Hk, T, D]")
+    if keys.shape[:3] != values.shape[:3]:
+        raise ValueError(f"values have shape {list(values.shape)}; wanted {list(keys.shape[:3])} first, as keys")
+
+
+def check_fits(name: str, new: Tensor, old: Tensor) -> None:
+    """New positions have the batch, heads, head size, type and device of those in the cache."""
+    if new.shape[:2] != old.shape[:2] or new.size(3) != old.size(3):
+        here = [old.size(0), old.size(1), "T", old.size(3)]
+        raise ValueError(f"{name} have shape {list(new.shape)}; wanted {here}, as in the cache")
+    if new.dtype != old.dtype:
+        raise TypeError(f"{name} are {new.dtype}; wanted {old.dtype}, as in the cache")
+    if new.device != old.device:
+        raise ValueError(f"{name} are on {new.device}; wanted {old.device}, as in the cache")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -67,20 +69,36 @@ def check_key_lengths(lengths: Tensor | None, batch: int, keys: int, device: tor
         raise ValueError(f"key_lengths run from {int(lengths.min())} to {int(lengths.max())}; wanted 0 to {keys}")
 
 
-def check_packing(cu: Tensor, name: str, tokens: int, device: torch.device) -> None:
-    """Cumulative lengths start at 0, never fall, and end within the packed tokens."""
+def check_packing(cu: Tensor, name: str, tokens: int, longest: int, device: torch.device) -> None:
+    """Cumulative lengths start at 0, never fall, end within the packed tokens; no sentence is above `longest`."""
     if not isinstance(cu, Tensor) or cu.dtype != torch.int32 or cu.dim() != 1 or cu.numel() < 1:
-        came = f"{cu.dtype} {shape(cu)}" if isinstance(cu, Tensor) else type(cu).__name__
-        raise ValueError(f"{name} is {came}; wanted an int32 tensor [sentences + 1]")
+        found = f"{cu.dtype} {shape(cu)}" if isinstance(cu, Tensor) else type(cu).__name__
+        raise ValueError(f"{name} is {found}; wanted an int32 tensor [sentences + 1]")
     if cu.device != device:
         raise ValueError(f"{name} is on {cu.device}; wanted {device}, as q")
     if values_are_cheap(cu) and (int(cu[0]) != 0 or bool((cu.diff() < 0).any()) or int(cu[-1]) > tokens):
         raise ValueError(f"{name} is {cu.tolist()}; wanted 0 first, never falling, at most {tokens} last")
+    if not isinstance(longest, (int, torch.SymInt)) or isinstance(longest, bool) or longest < 0:
+        raise ValueError(f"{name.replace('cu', 'max')} is {longest!r}; wanted a whole number, the longest sentence")
+    if values_are_cheap(cu) and cu.numel() > 1 and int(cu.diff().max()) > longest:
+        # Tokens beyond it would be left out without a word.
+        came = int(cu.diff().max())
+        raise ValueError(
+            f"{name} has a sentence of {came} tokens; wanted at most {name.replace('cu', 'max')}, {longest}"
+        )
 
 
-def check_options(kind: Kind, heads: int, threshold: float | Tensor, dropout: float, backend: str) -> None:
-    """Threshold, dropout and backend make sense together with the kind."""
-    if not isinstance(dropout, (int, float)) or not 0.0 <= dropout < 1.0:
+def check_options(
+    kind: Kind,
+    heads: int,
+    threshold: float | Tensor,
+    dropout: float,
+    backend: str,
+    scale: float | None = None,
+    device: torch.device | None = None,
+) -> None:
+    """Threshold, dropout, backend and scale make sense together with the kind."""
+    if not is_number(dropout) or not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout is {dropout!r}; wanted a probability in [0, 1)")
     if backend not in BACKENDS:
         raise ValueError(f"backend is {backend!r}; wanted one of {', '.join(BACKENDS)}")
@@ -89,10 +107,21 @@ def check_options(kind: Kind, heads: int, threshold: float | Tensor, dropout: fl
             raise ValueError(
                 f"threshold has shape {shape(threshold)}; wanted a number or one value for each of {heads} heads"
             )
-    elif not isinstance(threshold, (int, float)):
-        raise TypeError(f"threshold is a {type(threshold).__name__}; wanted a number or a tensor [{heads}]")
+        if not threshold.is_floating_point():
+            raise TypeError(f"threshold is {threshold.dtype}; wanted a floating point type")
+        if device is not None and threshold.device != device:
+            raise ValueError(f"threshold is on {threshold.device}; wanted {device}, as q")
+    elif not is_number(threshold):
+        raise TypeError(f"threshold is {threshold!r}; wanted a finite number or a tensor [{heads}]")
+    if scale is not None and not is_number(scale):
+        raise TypeError(f"scale is {scale!r}; wanted a finite number or None for 1/√D")
     if kind.is_distribution and (isinstance(threshold, Tensor) or threshold != 0.0):
         raise ValueError(f"threshold is set for {kind.weights}, whose weights a threshold cannot change; wanted 0")
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a finite int or float; True and False are neither."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def values_are_cheap(tensor: Tensor) -> bool:

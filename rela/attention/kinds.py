@@ -26,7 +26,7 @@ def split_parameter(weights: str) -> tuple[str, float | int | None]:
         value = read(text)
     except ValueError:
         raise ValueError(f"weights are {weights!r}; wanted {wanted}") from None
-    if not value > (1 if name == "entmax" else 0):
+    if not (1 if name == "entmax" else 0) < value < float("inf"):
         raise ValueError(f"weights are {weights!r}; wanted {wanted}")
     return name, value
 
@@ -39,6 +39,9 @@ class Kind:
     norm: str = "none"
 
     def __post_init__(self) -> None:
+        for field in ("weights", "norm"):
+            if not isinstance(getattr(self, field), str):
+                raise TypeError(f"{field} is a {type(getattr(self, field)).__name__}; wanted a name")
         name, parameter = split_parameter(self.weights)
         if name not in DISTRIBUTIONS + RECTIFIERS:
             raise ValueError(f"weights are {self.weights!r}; wanted one of {', '.join(DISTRIBUTIONS + RECTIFIERS)}")

@@ -26,11 +26,13 @@ def merge_module_masks(
     queries = q.size(2)
     padding = as_key_mask(key_padding_mask, q, keys, batched)
     pairs = as_pair_mask(attn_mask, q, keys)
-    if is_causal and attn_mask is not None:
-        check_hint_is_true(attn_mask, queries, keys)
     if is_causal and (pairs is not None or appended):
-        causal, is_causal = causal_mask(queries, keys, q.device)[None, None], False
-        pairs = causal if pairs is None else both_masks(pairs, causal)
+        is_causal = False
+        if attn_mask is not None and pairs is not None:
+            check_hint_is_true(attn_mask, queries, keys)
+            pairs = both_masks(pairs, latest_seen(queries, keys, q.device)[None, None])
+        else:
+            pairs = causal_mask(queries, keys, q.device)[None, None]
     mask = both_masks(padding, pairs)
     if mask is not None and appended:
         mask = F.pad(mask, (0, appended), value=True if mask.dtype == torch.bool else 0.0)
@@ -41,34 +43,40 @@ def as_key_mask(mask: Tensor | None, q: Tensor, keys: int, batched: bool) -> Ten
     """key_padding_mask [B, S] (or [S], unbatched) to [B, 1, 1, S]."""
     if mask is None:
         return None
+    check_is_mask(mask, "key_padding_mask", q)
     wanted = (q.size(0), keys) if batched else (keys,)
     if mask.shape != wanted:
         raise ValueError(f"key_padding_mask has shape {checks.shape(mask)}; wanted {list(wanted)}")
-    return may_look(mask, "key_padding_mask", q).view(q.size(0), 1, 1, keys)
+    return may_look(mask, q).reshape(q.size(0), 1, 1, keys)
 
 
 def as_pair_mask(mask: Tensor | None, q: Tensor, keys: int) -> Tensor | None:
     """attn_mask [T, S] or [B · H, T, S] to [1 or B, 1 or H, T, S]."""
     if mask is None:
         return None
+    check_is_mask(mask, "attn_mask", q)
     batch, heads, queries, _ = q.shape
     if mask.shape == (queries, keys):
-        return may_look(mask, "attn_mask", q)[None, None]
+        return may_look(mask, q)[None, None]
     if mask.shape == (batch * heads, queries, keys):
-        return may_look(mask, "attn_mask", q).view(batch, heads, queries, keys)
+        return may_look(mask, q).reshape(batch, heads, queries, keys)
     wanted = f"[{queries}, {keys}] or [{batch * heads}, {queries}, {keys}]"
     raise ValueError(f"attn_mask has shape {checks.shape(mask)}; wanted {wanted}")
 
 
-def may_look(mask: Tensor, name: str, q: Tensor) -> Tensor:
-    """A mask turned from "True is hidden" to "True may look"; a float one as it is, in q's type."""
+def check_is_mask(mask: Tensor, name: str, q: Tensor) -> None:
+    """A mask is a boolean or floating tensor on q's device."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"{name} is a {type(mask).__name__}; wanted a tensor")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(f"{name} is {mask.dtype}; wanted bool (True: hidden) or a float type (added to the scores)")
     if mask.device != q.device:
         raise ValueError(f"{name} is on {mask.device}; wanted {q.device}, as query")
-    if mask.dtype == torch.bool:
-        return ~mask
-    if not mask.is_floating_point():
-        raise TypeError(f"{name} is {mask.dtype}; wanted bool (True: hidden) or a float type (added to the scores)")
-    return mask.to(q.dtype)
+
+
+def may_look(mask: Tensor, q: Tensor) -> Tensor:
+    """A mask turned from "True is hidden" to "True may look"; a float one as it is, in q's type."""
+    return ~mask if mask.dtype == torch.bool else mask.to(q.dtype)
 
 
 def both_masks(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -87,12 +95,20 @@ def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
 
 
+def latest_seen(queries: int, keys: int, device: torch.device) -> Tensor:
+    """[T, S], True where a mask may be called causal: the sequences begin together (torch) or end together (a cache).
+
+    The two are one when T = S, and the mask beside `is_causal` says which is meant when they are not.
+    """
+    return causal_mask(queries, max(queries, keys), device)[:, :keys]
+
+
 def check_hint_is_true(attn_mask: Tensor, queries: int, keys: int) -> None:
     """`is_causal` beside a mask that shows later keys contradicts it."""
     if not checks.values_are_cheap(attn_mask):
         return
     hidden = attn_mask if attn_mask.dtype == torch.bool else attn_mask == float("-inf")
-    shown_later = ~hidden & ~causal_mask(queries, keys, attn_mask.device)
+    shown_later = ~hidden & ~latest_seen(queries, keys, attn_mask.device)
     if bool(shown_later.any()):
         t, s = shown_later.nonzero()[0][-2:].tolist()
         raise ValueError(

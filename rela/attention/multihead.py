@@ -13,6 +13,7 @@ from rela.attention.cache import KVCache
 from rela.attention.dispatch import attend
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks
+from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_key_and_value
 from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
 from rela.attention.packed import allowed_pairs, attend_packed, pad
@@ -111,7 +112,7 @@ class MultiheadAttention(nn.Module):
         checks.check_options(self.kind, self.num_heads, 0.0 if threshold == "learned" else float(threshold),
                              self.dropout, self.backend)  # fmt: skip
         if self.target_sparsity is not None:
-            if not 0.0 <= self.target_sparsity <= 1.0:
+            if not checks.is_number(self.target_sparsity) or not 0.0 <= self.target_sparsity <= 1.0:
                 raise ValueError(f"target_sparsity is {self.target_sparsity!r}; wanted a rate in [0, 1]")
             if threshold != "learned" or self.kind.weights not in ("relu", "relu2"):
                 raise ValueError('target_sparsity is set; wanted threshold="learned" and relu or relu2 weights with it')
@@ -149,6 +150,10 @@ class MultiheadAttention(nn.Module):
         mask beside it; with one, both hold. With a `cache`, `key` and `value` are appended to it and the queries
         look at all of it; without them, the queries look at what is there (`remember`).
         """
+        if need_weights and self.backend == "triton":
+            raise ValueError(
+                "backend='triton' cannot serve need_weights=True: the fused kernel never forms the weights"
+            )
         batched = self.check_forward(query, key, value, cache)
         batch_second = batched and not self.batch_first
         query, key, value = to_batch(query, key, value, batched, batch_second)
@@ -198,6 +203,10 @@ class MultiheadAttention(nn.Module):
         """
         if self.bias_k is not None or self.add_zero_attn:
             raise ValueError("forward_packed does not serve add_bias_kv or add_zero_attn; wanted both off")
+        if self.kdim != self.vdim:
+            raise ValueError(f"kdim is {self.kdim} and vdim {self.vdim}; wanted one size, since key is also the value")
+        inputs = [("query", query, self.embed_dim), ("key", key, self.kdim)]
+        check_inputs(inputs, self.some_weight(), (2,))
         q, k, v = self.project_flat(query, key, key)
         q = q.unflatten(-1, (self.num_heads, self.head_dim))
         k, v = (x.unflatten(-1, (self.num_kv_heads, self.head_dim)) for x in (k, v))
@@ -216,6 +225,8 @@ class MultiheadAttention(nn.Module):
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
         """Keys and values projected once, for `forward(query, cache=…)` to look at again and again."""
         value = key if value is None else value
+        check_inputs([("key", key, self.kdim), ("value", value, self.vdim)], self.some_weight(), (2, 3))
+        check_key_and_value(key, value)
         batched = key.dim() == 3
         _, key, value = to_batch(key, key, value, batched, batched and not self.batch_first)
         bias_k, bias_v = self.bias_parts()[1:]
@@ -229,6 +240,7 @@ class MultiheadAttention(nn.Module):
         """q [B, H, T, D], and k, v [B, Hk, S, D] from the inputs and the cache."""
         if key is None or value is None:
             assert cache is not None
+            check_cache(cache, query.size(0), self.num_kv_heads, self.head_dim)
             q = F.linear(query, self.projection_weights()[0], self.bias_parts()[0])
             return self.split(q, self.num_heads), cache.keys, cache.values
         flat_q, flat_k, flat_v = self.project_flat(query, key, value)
@@ -265,6 +277,10 @@ class MultiheadAttention(nn.Module):
             scores = reference.attention_scores(q, k, self.head_dim**-0.5, bias).float()
         assert isinstance(self.threshold, nn.Parameter)
         self.penalty = sparsity_penalty(scores - self.threshold[:, None, None].float(), self.target_sparsity, allowed)
+
+    def some_weight(self) -> Tensor:
+        """A projection, for its type and device."""
+        return self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
 
     def projection_weights(self) -> tuple[Tensor, Tensor, Tensor]:
         if self.in_proj_weight is not None:
@@ -303,31 +319,10 @@ class MultiheadAttention(nn.Module):
         inputs = [("query", query, self.embed_dim)]
         if key is not None and value is not None:
             inputs += [("key", key, self.kdim), ("value", value, self.vdim)]
-        for name, tensor, width in inputs:
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"{name} is a {type(tensor).__name__}; wanted a tensor")
-            if tensor.is_nested:
-                raise ValueError(
-                    f"{name} is a nested tensor; wanted a plain one (forward_packed takes sentences without padding)"
-                )
-            if tensor.dim() != query.dim() or tensor.dim() not in (2, 3):
-                raise ValueError(
-                    f"{name} has shape {checks.shape(tensor)}; wanted 3 dimensions, or 2 unbatched, as query"
-                )
-            if tensor.size(-1) != width:
-                raise ValueError(f"{name} has size {tensor.size(-1)} in its last dimension; wanted {width}")
-            if not tensor.is_floating_point():
-                raise TypeError(f"{name} is {tensor.dtype}; wanted a floating point type")
-            if tensor.device != query.device:
-                raise ValueError(f"{name} is on {tensor.device}; wanted {query.device}, as query")
+        check_inputs(inputs, self.some_weight(), (2, 3))
         if key is not None and value is not None:
-            if key.shape[:-1] != value.shape[:-1]:
-                raise ValueError(
-                    f"value has shape {checks.shape(value)}; wanted as many sentences and positions as key {checks.shape(key)}"
-                )
-            batch_dim = 0 if self.batch_first else 1
-            if query.dim() == 3 and key.size(batch_dim) != query.size(batch_dim):
-                raise ValueError(f"key has batch size {key.size(batch_dim)}; wanted {query.size(batch_dim)}, as query")
+            check_key_and_value(key, value)
+            check_batch(query, key, 0 if self.batch_first else 1)
         return query.dim() == 3
 
     def __getstate__(self) -> dict:

@@ -6,8 +6,15 @@ in at least float32 whatever z is.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor, nn
+
+from rela.attention.checks import shape
+
+# Found, not imported. Asked here and not at the first call, which may be a compiler's trace.
+TRITON_IS_THERE = find_spec("triton") is not None
 
 # Inside the root, so that z = 0 has the finite slope 1/√ε: 10³ stays far inside float16's range.
 EPSILON = 1e-6
@@ -35,6 +42,12 @@ class RMSNorm(nn.Module):
         self, size: int, *, gain: str = "one", gated: bool = False, eps: float = EPSILON, device=None, dtype=None
     ) -> None:
         super().__init__()
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"size is {size!r}; wanted a whole number above 0")
+        if gain not in ("one", "xavier"):
+            raise ValueError(f'gain is {gain!r}; wanted "one" or "xavier"')
+        if not eps > 0.0:
+            raise ValueError(f"eps is {eps!r}; wanted a number above 0, which keeps null attention from 0/0")
         self.eps = eps
         self.initial_gain = gain
         self.gain = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
@@ -50,7 +63,14 @@ class RMSNorm(nn.Module):
             uniform_xavier_(self.gate)
 
     def forward(self, z: Tensor) -> Tensor:
+        self.check(z)
         return fused_or_plain(z, self.gain, self.gate, self.eps)
+
+    def check(self, z: Tensor) -> None:
+        if z.dim() == 0 or z.size(-1) != self.gain.numel():
+            raise ValueError(f"z has shape {shape(z)}; wanted {self.gain.numel()} in its last dimension")
+        if not z.is_floating_point():
+            raise TypeError(f"z is {z.dtype}; wanted a floating point type")
 
     def extra_repr(self) -> str:
         return f"{self.gain.numel()}, gain={self.initial_gain}, gated={self.gate is not None}, eps={self.eps}"
@@ -67,6 +87,7 @@ class LayerNorm(RMSNorm):
     """Layer normalisation with a gain and no bias; gated, row 8 of Table 1."""
 
     def forward(self, z: Tensor) -> Tensor:
+        self.check(z)
         return layer_norm(z, self.gain, self.gate, self.eps)
 
 
@@ -105,13 +126,5 @@ def fused_or_plain(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> 
 
 
 def triton_is_there() -> bool:
-    """Whether Triton can be imported; asked once, since the answer cannot change."""
-    global _triton
-    if _triton is None:
-        import importlib.util
-
-        _triton = importlib.util.find_spec("triton") is not None
-    return _triton
-
-
-_triton: bool | None = None
+    """Whether Triton can be imported."""
+    return TRITON_IS_THERE

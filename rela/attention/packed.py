@@ -11,7 +11,7 @@ from torch import Tensor
 from rela.attention import checks, reference
 from rela.attention.dispatch import dropout_seed, per_head, why_not_fused
 from rela.attention.kinds import Kind, kind_of
-from rela.attention.masks import causal_mask, length_mask
+from rela.attention.masks import length_mask
 
 
 def attend_packed(
@@ -38,15 +38,15 @@ def attend_packed(
     """
     kind = kind_of(kind)
     checks.check_tensors(q, k, v, "THD")
-    checks.check_packing(cu_queries, "cu_queries", q.size(0), q.device)
-    checks.check_packing(cu_keys, "cu_keys", k.size(0), q.device)
+    checks.check_packing(cu_queries, "cu_queries", q.size(0), max_queries, q.device)
+    checks.check_packing(cu_keys, "cu_keys", k.size(0), max_keys, q.device)
     if cu_queries.shape != cu_keys.shape:
         raise ValueError(
             f"cu_keys holds {cu_keys.numel() - 1} sentences; wanted {cu_queries.numel() - 1}, as cu_queries"
         )
-    checks.check_options(kind, q.size(1), threshold, dropout, backend)
+    checks.check_options(kind, q.size(1), threshold, dropout, backend, scale, q.device)
     scale = q.size(-1) ** -0.5 if scale is None else scale
-    reason = why_not_fused(q, kind)
+    reason = why_not_fused(q, kind, v=v)
     if backend == "triton" and reason is not None:
         raise ValueError(f"backend='triton' cannot serve this call: {reason}")
     if backend != "reference" and reason is None:
@@ -56,7 +56,7 @@ def attend_packed(
             q, k, v, cu_queries, cu_keys, max_queries, max_keys, scale=scale, activation=kind.weights, causal=causal,
             threshold=per_head(threshold, q), dropout=dropout, seed=dropout_seed(q, dropout),
         )  # fmt: skip
-    if backend == "auto" and flash_softmax_serves(q, k, kind, causal):
+    if backend == "auto" and flash_softmax_serves(q, v, kind):
         return flash_softmax(q, k, v, cu_queries, cu_keys, max_queries, max_keys, causal, scale, dropout)
     return through_padding(
         q, k, v, cu_queries, cu_keys, max_queries, max_keys, kind.weights, causal, scale, threshold, dropout
@@ -80,8 +80,6 @@ def allowed_pairs(cu_queries: Tensor, cu_keys: Tensor, max_queries: int, max_key
     allowed = length_mask(lengths, max_keys)
     if not causal:
         return allowed
-    if cu_queries is cu_keys:
-        return allowed & causal_mask(max_queries, max_queries, cu_keys.device)
     t = torch.arange(max_queries, device=cu_keys.device)[:, None]
     s = torch.arange(max_keys, device=cu_keys.device)
     return allowed & (s <= t + (lengths - cu_queries.diff())[:, None, None])[:, None]
@@ -109,10 +107,11 @@ def unpad(dense: Tensor, cu: Tensor, tokens: int) -> Tensor:
     return dense.transpose(1, 2)[sentence, place].masked_fill(~inside[:, None, None], 0.0)
 
 
-def flash_softmax_serves(q: Tensor, k: Tensor, kind: Kind, causal: bool) -> bool:
+def flash_softmax_serves(q: Tensor, v: Tensor, kind: Kind) -> bool:
     """Whether PyTorch's variable-length flash kernel can compute this softmax attention."""
     half = q.dtype in (torch.bfloat16, torch.float16)
-    return kind.weights == "softmax" and q.is_cuda and half and q.size(-1) <= 256 and q.size(-1) % 8 == 0
+    size = q.size(-1)
+    return kind.weights == "softmax" and q.is_cuda and half and size == v.size(-1) <= 256 and size % 8 == 0
 
 
 def flash_softmax(

@@ -5,6 +5,7 @@ weights = act(q kᵀ · scale + bias - θ)        context = weights · v
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -17,11 +18,15 @@ def attention_scores(
     """q kᵀ · scale + bias - θ, [B, H, T, S]; θ is a number or one value a head."""
     # Scaled before the product: float16 holds a shorter range than the unscaled scores of long heads need.
     scores = grouped_product(q * scale, k.mT)
-    if bias is not None:
-        scores = scores + bias
     if isinstance(threshold, Tensor):
-        return scores - threshold[:, None, None].to(scores.dtype)
-    return scores - threshold if threshold else scores
+        scores = scores - threshold[:, None, None].to(scores.dtype)
+    elif threshold:
+        scores = scores - threshold
+    if bias is None:
+        return scores
+    # Bounded below: a mask filled with the lowest finite number plus a negative score would be -inf, and a row of
+    # those is NaN to softmax and gelu. A mask of another precision does not change that of the scores.
+    return (scores + bias).to(scores.dtype).clamp(min=torch.finfo(scores.dtype).min)
 
 
 def attention_weights(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rela.attention.checks import shape
+from rela.attention.checks import is_number, shape
 
 
 def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
     """The share of weights exactly zero among those a query may look at, for each head; weights are [B, H, T, S]."""
+    check_four("weights", weights)
     if allowed is None:
         return (weights == 0).float().mean((0, 2, 3))
     counted = allowed.expand_as(weights)
@@ -18,6 +19,7 @@ def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
 
 def null_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
     """The share of queries with all weights zero, for each head; queries that may look nowhere do not count."""
+    check_four("weights", weights)
     null = (weights == 0).all(-1)
     if allowed is None:
         return null.float().mean((0, 2))
@@ -29,21 +31,19 @@ def sparsity_penalty(scores: Tensor, target: float, allowed: Tensor | None = Non
     """Mean over heads of (sparsity rate - target)², for scores [B, H, T, S] from which θ is already subtracted.
 
     A weight is zero where its score is not positive, and that step has no useful slope. Forward counts exactly;
-    backward takes the step for σ(score / τ), a logistic curve as wide as the head's own scores spread (τ is their
-    standard deviation, held constant). That is the slope of the sparsity one would measure were each score
-    blurred by logistic noise of that width: it has the right sign everywhere, is largest for scores near the
-    threshold, and neither vanishes nor explodes when a head's scores are scaled.
+    backward takes the step for σ(score / τ), a logistic curve as wide as the head's scores lie from the threshold
+    (τ is the root of their mean square, held constant). That is the slope of the sparsity one would measure were
+    each score blurred by logistic noise of that width: it has the right sign everywhere, is largest for scores
+    near the threshold, and vanishes neither when a head's scores are scaled nor when they all lie on one side.
     """
-    if scores.dim() != 4:
-        raise ValueError(f"scores have shape {shape(scores)}; wanted [B, H, T, S]")
-    if not 0.0 <= target <= 1.0:
+    check_four("scores", scores)
+    if not is_number(target) or not 0.0 <= target <= 1.0:
         raise ValueError(f"target sparsity is {target!r}; wanted a rate in [0, 1]")
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     counted = torch.ones_like(scores) if allowed is None else allowed.expand_as(scores).to(scores.dtype)
     count = counted.sum((0, 2, 3)).clamp(min=1.0)
     with torch.no_grad():
-        mean = (scores * counted).sum((0, 2, 3), keepdim=True) / count[:, None, None]
-        width = (((scores - mean).square() * counted).sum((0, 2, 3)) / count).sqrt().clamp(min=1e-6)
+        width = ((scores.square() * counted).sum((0, 2, 3)) / count).sqrt().clamp(min=1e-6)
     smooth = torch.sigmoid(scores / width[:, None, None])
     step = (scores > 0).to(scores.dtype)
     density = ((step - smooth).detach() + smooth) * counted
@@ -55,5 +55,12 @@ def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
 
     Zero where none has a `target_sparsity`. Add it, times a factor, to the loss.
     """
-    penalties = [penalty for part in module.modules() if (penalty := getattr(part, "penalty", None)) is not None]
-    return torch.stack(penalties).sum() if penalties else 0.0
+    attentions = [part for part in module.modules() if getattr(part, "target_sparsity", None) is not None]
+    penalties = [attention.penalty for attention in attentions if isinstance(attention.penalty, Tensor)]
+    # One device after another: the parts of a model may lie on several.
+    return sum((penalty.to(penalties[0].device) for penalty in penalties[1:]), penalties[0]) if penalties else 0.0
+
+
+def check_four(name: str, tensor: Tensor) -> None:
+    if tensor.dim() != 4:
+        raise ValueError(f"{name} have shape {shape(tensor)}; wanted [B, H, T, S]")

@@ -60,22 +60,22 @@ def topk(count: int) -> WeightFunction:
 
 def relu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """max(0, s): equation 3 of the paper. A row may be all zero: null attention."""
-    return forbid(F.relu(scores), allowed)
+    return F.relu(forbid(scores, allowed))
 
 
 def relu2(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """max(0, s)², smooth at zero."""
-    return forbid(F.relu(scores).square(), allowed)
+    return F.relu(forbid(scores, allowed)).square()
 
 
 def gelu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """s Φ(s): row 9 of Table 1."""
-    return forbid(F.gelu(scores), allowed)
+    return F.gelu(forbid(scores, allowed))
 
 
 def leaky_relu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """max(s, s/100): row 10 of Table 1."""
-    return forbid(F.leaky_relu(scores), allowed)
+    return F.leaky_relu(forbid(scores, allowed))
 
 
 def weights_of(name: str) -> WeightFunction:
@@ -90,20 +90,22 @@ def weights_of(name: str) -> WeightFunction:
     return entmax(parameter) if name == "entmax" else topk(int(parameter))
 
 
-def forbid(weights: Tensor, allowed: Tensor | None) -> Tensor:
-    return weights if allowed is None else weights.masked_fill(~allowed, 0.0)
+def forbid(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Zero where a query may not look: every rectifier maps that to zero, and what was there reaches no slope."""
+    return scores if allowed is None else scores.masked_fill(~allowed, 0.0)
 
 
 def on_simplex(project: Callable[..., Tensor], alpha: float, scores: Tensor, allowed: Tensor | None) -> Tensor:
     """α-entmax of the allowed keys of each row, in at least float32 (sorts and sums do not survive less)."""
+    if scores.size(-1) == 0:
+        return scores  # the projection takes a maximum, and there is none over no keys
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if allowed is None:
         return project(exact, dim=-1).to(scores.dtype)
     # α-entmax gives 0 to every score 1/(α-1) or more below the largest, so such a score stands for a forbidden
     # key exactly; -inf would turn into NaN inside the projection.
     largest = exact.detach().masked_fill(~allowed, torch.finfo(exact.dtype).min).amax(-1, keepdim=True)
-    low = torch.where(allowed.any(-1, keepdim=True), largest, 0.0) - 2.0 / (alpha - 1.0)
-    weights = project(torch.where(allowed, exact, low), dim=-1)
+    weights = project(torch.where(allowed, exact - largest, -2.0 / (alpha - 1.0)), dim=-1)
     return weights.masked_fill(~allowed, 0.0).to(scores.dtype)
 
 

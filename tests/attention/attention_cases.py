@@ -1,0 +1,34 @@
+"""What the attention tests share: every kind, and small tensors made from a seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+import rela
+
+WEIGHTS = ("softmax", "sparsemax", "entmax15", "entmax:1.3", "topk:3", "relu", "relu2", "gelu", "leaky_relu")
+KINDS = (*rela.PRESETS, "entmax:1.3", "topk:3", "relu2+rms", "gelu+layer", "leaky_relu")
+RECTIFYING = ("relu", "relu2")
+"""Weights that can be exactly zero everywhere in a row: null attention."""
+HALVES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def normal(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def with_random_parameters(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Biases that start at zero and gains that start at one would hide mistakes."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(values * (parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.5))
+    return module
+
+
+def attention(kind: str, size: int = 12, heads: int = 3, dtype: torch.dtype = torch.float64, **options):
+    """A module of `kind` with random parameters, batch first, in float64 unless told otherwise."""
+    options = {"batch_first": True, "dtype": dtype, **options}
+    return with_random_parameters(rela.MultiheadAttention(size, heads, kind=kind, **options))
