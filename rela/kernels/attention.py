@@ -12,6 +12,7 @@ import rela.kernels.operators  # noqa: F401  registers torch.ops.rela
 
 ACTIVATIONS = ("relu", "relu2", "leaky_relu")
 LARGEST_HEAD = 256
+MOST_DECODE_ROWS = 64  # queries of the heads that share a key head
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -39,8 +40,7 @@ def relu_attention(
     """
     _check(q, k, v, activation, threshold, dropout, 4)
     (B, H, T, _), S = q.shape, k.shape[2]
-    if key_lengths is not None and (key_lengths.shape != (B,) or key_lengths.dtype not in (torch.int32, torch.int64)):
-        raise ValueError(f"key_lengths must be {B} integers, got {_describe(key_lengths)}")
+    _check_lengths(key_lengths, B)
     _check_mask(mask, (B, H, T, S))
     return torch.ops.rela.relu_attention(
         *map(_rows, (q, k, v)),
@@ -129,8 +129,7 @@ def relu_attention_with_statistics(
     """
     _check(q, k, v, activation, threshold, 0.0, 4)
     (B, H, T, _), S = q.shape, k.shape[2]
-    if key_lengths is not None and (key_lengths.shape != (B,) or key_lengths.dtype not in (torch.int32, torch.int64)):
-        raise ValueError(f"key_lengths must be {B} integers, got {_describe(key_lengths)}")
+    _check_lengths(key_lengths, B)
     _check_mask(mask, (B, H, T, S))
     deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
     return torch.ops.rela.relu_attention_statistics(
@@ -151,10 +150,15 @@ def relu_attention_decode(
     """relu_attention for a few queries and many keys, without gradients: q [B, H, T, D] with T small, often 1.
 
     The keys are split over the whole device, and rows of V to which no head of a group gives weight are not read.
+    Should the queries be many after all, this is `relu_attention`.
     """
     _check(q, k, v, activation, threshold, 0.0, 4)
-    if key_lengths is not None and (key_lengths.shape != q.shape[:1] or key_lengths.dtype.is_floating_point):
-        raise ValueError(f"key_lengths must be {q.shape[0]} integers, got {_describe(key_lengths)}")
+    _check_lengths(key_lengths, q.shape[0])
+    if q.shape[2] * q.shape[1] // k.shape[1] > MOST_DECODE_ROWS:
+        with torch.no_grad():
+            return relu_attention(
+                q, k, v, scale=scale, activation=activation, threshold=threshold, key_lengths=key_lengths
+            )
     return torch.ops.rela.relu_attention_decode(
         *map(_rows, (q, k, v)), _flat(threshold), _flat(key_lengths), scale, activation
     )
@@ -203,6 +207,13 @@ def _check(
         raise ValueError(f"threshold must be one number for each of {heads} heads, got {_describe(threshold)}")
     if not 0.0 <= dropout < 1.0:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+
+
+def _check_lengths(key_lengths: Tensor | None, B: int) -> None:
+    if key_lengths is None:
+        return
+    if key_lengths.shape != (B,) or key_lengths.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"key_lengths must be {B} integers, int32 or int64, got {_describe(key_lengths)}")
 
 
 def _check_mask(mask: Tensor | None, shape: tuple[int, int, int, int]) -> None:

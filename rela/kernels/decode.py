@@ -14,8 +14,8 @@ from torch import Tensor
 from rela.kernels.problem import Problem
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
-KEYS = 64  # of one tile
 PROGRAMS_PER_PROCESSOR = 4
+TILE_BYTES = 16384  # of keys, and as many of values
 
 
 @cache
@@ -27,7 +27,9 @@ def decode(problem: Problem, splits: int | None = None) -> Tensor:
     """The context of a few queries, [B, H, T, D]; every query sees every key within the length."""
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
-    tiles = triton.cdiv(S, KEYS)
+    BD = max(16, triton.next_power_of_2(D))
+    BS = max(16, min(128, TILE_BYTES // (BD * q.element_size())))
+    tiles = triton.cdiv(S, BS)
     if splits is None:
         splits = triton.cdiv(PROGRAMS_PER_PROCESSOR * processors(q.device), max(1, B * Hk))
     splits = max(1, min(splits, tiles))
@@ -51,13 +53,13 @@ def decode(problem: Problem, splits: int | None = None) -> Tensor:
             T,
             S,
             splits,
-            triton.cdiv(tiles, splits) * KEYS,
+            triton.cdiv(tiles, splits) * BS,
             Hk,
             GROUP=H // Hk,
             D=D,
-            BD=max(16, triton.next_power_of_2(D)),
+            BD=BD,
             BR=max(16, triton.next_power_of_2(H // Hk * T)),
-            BS=KEYS,
+            BS=BS,
             ACTIVATION=problem.activation,
             PRECISION="ieee",
             num_warps=4,

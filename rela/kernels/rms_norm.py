@@ -106,7 +106,7 @@ def block_plan(z: Tensor) -> dict[str, int]:
     """The shape of a block and its warps, from the width alone."""
     BC = triton.next_power_of_2(z.shape[-1])
     BN = max(1, min(16, ELEMENTS // BC))
-    return {"C": z.shape[-1], "BN": BN, "BC": BC, "num_warps": min(32, max(4, BN * BC // 1024))}
+    return {"C": z.shape[-1], "BN": BN, "BC": BC, "num_warps": min(32, max(4, BN * BC // 512))}
 
 
 @triton.jit

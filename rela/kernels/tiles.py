@@ -37,13 +37,20 @@ def skips(problem: Problem) -> bool:
     return problem.activation != "leaky_relu" and (problem.mask is not None or problem.threshold is not None)
 
 
+def exact_tiles(problem: Problem) -> Tiles:
+    """float32 products run on the plain units, where large tiles only cost registers."""
+    D = problem.q.shape[-1]
+    edge = 32 if D <= 128 else 16
+    return Tiles(edge, edge, 4 if D <= 64 else 8, 2, skips(problem))
+
+
 def forward_tiles(problem: Problem) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
-        return Tiles(32, 32, 4, 2, skip) if D <= 128 else Tiles(16, 16, 4, 2, skip)
+        return exact_tiles(problem)
     if problem.longest_q <= 32:
         return Tiles(32, 32 if D <= 128 else 16, 2 if D <= 64 else 4, 2, skip)
-    if problem.longest_q <= 128 or D > 128:
+    if problem.longest_q <= 128 or D > 128 or problem.mask is not None:
         return Tiles(64, 64 if D <= 128 else 32, 4, 2, skip)
     return Tiles(128, 128 if D <= 64 else 64, 8 if D > 64 else 4, 3, skip)
 
@@ -51,7 +58,7 @@ def forward_tiles(problem: Problem) -> Tiles:
 def query_gradient_tiles(problem: Problem) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
-        return Tiles(32, 32, 4, 2, skip) if D <= 128 else Tiles(16, 16, 4, 2, skip)
+        return exact_tiles(problem)
     if problem.longest_q <= 32:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if problem.longest_q <= 128 or D > 128:
@@ -62,7 +69,7 @@ def query_gradient_tiles(problem: Problem) -> Tiles:
 def key_gradient_tiles(problem: Problem) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
-        return Tiles(32, 32, 4, 2, skip) if D <= 128 else Tiles(16, 16, 4, 2, skip)
+        return exact_tiles(problem)
     if problem.longest_k <= 32:
         return Tiles(32 if D <= 128 else 16, 32, 4, 2, skip)
     if problem.longest_k <= 128 or D > 128:
