@@ -42,6 +42,8 @@ class DataConfig:
     """Where `rela prepare` writes the vocabulary and the id shards."""
     vocabulary_size: int = 32000
     """Pieces of the joint SentencePiece BPE model, special symbols included."""
+    subwords: str = ""
+    """An existing SentencePiece model of `vocabulary_size` pieces to use instead of learning one."""
     vocabulary_sample: int = 2_000_000
     """The subword model is learnt from at most so many lines, sampled over all training corpora."""
     character_coverage: float = 1.0

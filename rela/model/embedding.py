@@ -21,6 +21,8 @@ def sinusoids(length: int, width: int) -> Tensor:
 class Embedding(nn.Module):
     """Tokens at positions to vectors: √C · table[token] + sinusoid[position], then dropout."""
 
+    positions: Tensor
+
     def __init__(self, vocabulary_size: int, width: int, max_length: int, dropout: float) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary_size, width)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,8 +32,8 @@ class Transformer(nn.Module):
             self.target_embedding = self.source_embedding
         else:
             self.target_embedding = Embedding(size, width, config.max_length, config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.encoder: Iterable[EncoderLayer] = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))  # type: ignore[assignment]
+        self.decoder: Iterable[DecoderLayer] = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))  # type: ignore[assignment]
         self.encoder_norm = nn.LayerNorm(width) if config.norm_first else nn.Identity()
         self.decoder_norm = nn.LayerNorm(width) if config.norm_first else nn.Identity()
         self.output = nn.Linear(width, size, bias=False)
@@ -82,12 +84,12 @@ class Transformer(nn.Module):
 
     def parameter_counts(self) -> dict[str, int]:
         """Parameters by part; tied ones count once, in the first part that holds them."""
-        parts = {
+        parts: dict[str, list[nn.Module]] = {
             "embeddings": [self.source_embedding, self.target_embedding],
             "encoder attention": [layer.attention for layer in self.encoder],
             "decoder attention": [layer.attention for layer in self.decoder],
             "cross attention": [layer.cross for layer in self.decoder],
-            "feed-forward": [layer.feed_forward for layer in [*self.encoder, *self.decoder]],
+            "feed-forward": [x.feed_forward for x in self.encoder] + [x.feed_forward for x in self.decoder],
             "output": [self.output],
             "layer norms": [self],
         }

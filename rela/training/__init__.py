@@ -1,0 +1,1 @@
+"""Learning: loss, schedule, checkpoints and the loop."""

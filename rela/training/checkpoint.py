@@ -1,0 +1,127 @@
+"""Checkpoints: model folders that also hold the optimiser and the place in the data, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rela.config import Config, save_config
+from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, replace_folder, save_weights
+
+OPTIMISER, PROGRESS = "optimiser.safetensors", "progress.json"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that could not be written or read."""
+
+
+class Checkpoints:
+    """The numbered checkpoints of one run, newest last; only the newest keeps its optimiser."""
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        self.directory, self.keep = directory, keep
+
+    def paths(self) -> list[Path]:
+        """Whole checkpoints in order of their steps."""
+        found = [path for path in self.directory.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
+        return sorted((path for path in found if (path / PROGRESS).is_file()), key=step_of)
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint a run can go on from."""
+        whole = [path for path in self.paths() if (path / OPTIMISER).is_file()]
+        return whole[-1] if whole else None
+
+    def save(
+        self,
+        progress: dict[str, Any],
+        config: Config,
+        weights: dict[str, Tensor],
+        optimiser: dict[str, Tensor],
+        subwords: bytes,
+    ) -> Path:
+        """Write a checkpoint; when this raises, those before are untouched and nothing half-written is left."""
+        path = self.directory / f"step-{progress['step']:07d}"
+        fresh = self.directory / f".{path.name}.{os.getpid()}.new"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir()
+            save_weights(weights, fresh / WEIGHTS)
+            save_weights(optimiser, fresh / OPTIMISER)
+            save_config(config, fresh / CONFIG)
+            (fresh / SUBWORDS).write_bytes(subwords)
+            (fresh / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
+            replace_folder(fresh, path)
+        except Exception as error:  # safetensors wraps a full disk in an error type of its own
+            older = self.latest()
+            left = f"the last whole one is {older.name}" if older else "there is none before it"
+            raise CheckpointError(f"checkpoint {path.name} could not be written ({error}); {left}") from None
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        self.prune()
+        return path
+
+    def prune(self) -> None:
+        """Drop all but the newest `keep`, and the optimiser of all but the newest."""
+        paths = self.paths()
+        for path in paths[: -self.keep]:
+            shutil.rmtree(path, ignore_errors=True)
+        for path in paths[-self.keep : -1]:
+            (path / OPTIMISER).unlink(missing_ok=True)
+
+    def load(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+        """(progress, weights, optimiser tensors) of a checkpoint."""
+        try:
+            progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise CheckpointError(f"{path / PROGRESS} is damaged: {error}") from None
+        return progress, load_weights(path / WEIGHTS), load_weights(path / OPTIMISER)
+
+
+def step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of an Adam optimiser as named tensors."""
+    state = optimiser.state_dict()["state"]
+    return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put stored tensors back as the state of an optimiser over the same parameters."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, _, field = name.partition(".")
+        state.setdefault(int(index), {})[field] = tensor
+    whole = optimiser.state_dict()
+    count = sum(len(group["params"]) for group in whole["param_groups"])
+    if set(state) - set(range(count)):
+        raise CheckpointError(f"the optimiser's state has {len(state)} parameters; the model has {count}")
+    optimiser.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+
+
+def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several model folders, summed in float64."""
+    if not folders:
+        raise ModelFolderError("no model folders to average")
+    total: dict[str, Tensor] = {}
+    for folder in folders:
+        weights = load_weights(folder / WEIGHTS)
+        if total and weights.keys() != total.keys():
+            raise ModelFolderError(f"{folder} holds other tensors than {folders[0]}; wanted checkpoints of one run")
+        for name, tensor in weights.items():
+            if total and tensor.shape != total[name].shape:
+                raise ModelFolderError(
+                    f"{folder}: {name} is {list(tensor.shape)}; {folders[0]} has {list(total[name].shape)}"
+                )
+            total[name] = tensor.double() + total[name] if name in total else tensor.double()
+    return {name: (tensor / len(folders)).float() for name, tensor in total.items()}

@@ -1,0 +1,47 @@
+"""What training minimises: label-smoothed cross entropy, and the sparsity penalty where one is asked for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rela.attention.sparsity import collect_sparsity_penalty
+from rela.data.subwords import PAD
+from rela.model.layers import Packing
+from rela.model.transformer import Transformer
+
+
+def smoothed_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """(the loss, the negative log-likelihood) summed over the tokens that are not PAD.
+
+    The loss is (1 - ε) · nll + ε · mean over the vocabulary of -log p (Szegedy et al., 2016). Written with the
+    log-sum-exp alone, so that the log-probabilities [N, V] are never stored.
+    """
+    logits = logits.float()
+    normaliser = logits.logsumexp(-1)
+    counted = target != PAD
+    likelihood = normaliser - logits.gather(-1, target[:, None])[:, 0]
+    nll = torch.where(counted, likelihood, 0.0).sum()
+    uniform = torch.where(counted, normaliser - logits.mean(-1), 0.0).sum()
+    return (1.0 - smoothing) * nll + smoothing * uniform, nll
+
+
+class Objective(nn.Module):
+    """A Transformer with its loss: one packed batch in, three sums out. This is what is compiled and distributed."""
+
+    def __init__(self, model: Transformer, smoothing: float, sparsity_weight: float) -> None:
+        super().__init__()
+        self.model, self.smoothing, self.sparsity_weight = model, smoothing, sparsity_weight
+
+    def forward(
+        self, source: Tensor, source_positions: Tensor, cu_source: Tensor, max_source: int,
+        target_in: Tensor, target_positions: Tensor, cu_target: Tensor, max_target: int, target_out: Tensor,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """(what to minimise, negative log-likelihood), each summed over the target tokens."""
+        sources, targets = Packing(cu_source, max_source), Packing(cu_target, max_target)
+        hidden = self.model(source, source_positions, sources, target_in, target_positions, targets)
+        loss, nll = smoothed_cross_entropy(self.model.logits(hidden), target_out, self.smoothing)
+        if self.model.training and self.model.config.target_sparsity is not None:
+            # Per token like the rest of the sum, so that its weight does not depend on the batch size.
+            loss = loss + self.sparsity_weight * collect_sparsity_penalty(self.model) * (target_out != PAD).sum()
+        return loss, nll

@@ -1,0 +1,62 @@
+"""One process or several: what torchrun started, and the few things its processes say to each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from rela.decoding.translate import pick_device
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among `world` of them, and the device it computes on."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes files and speaks."""
+        return self.rank == 0
+
+    def total(self, value: float) -> float:
+        """The sum of a number over all processes."""
+        if self.world == 1:
+            return value
+        tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.item()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process."""
+        return self.total(float(flag)) > 0
+
+    def wait(self) -> None:
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextlib.contextmanager
+def join_processes(device: str) -> Iterator[Processes]:
+    """Join the group that torchrun started (gloo on CPU, nccl on GPU), or be alone."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    chosen = pick_device(device)
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", local)
+        torch.cuda.set_device(chosen)
+    if world == 1:
+        yield Processes(0, 1, chosen)
+        return
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", rank=rank, world_size=world)
+    try:
+        yield Processes(rank, world, chosen)
+    finally:
+        dist.destroy_process_group()

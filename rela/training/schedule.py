@@ -1,0 +1,6 @@
+"""The learning rate of Vaswani et al. (2017)."""
+
+
+def inverse_square_root(step: int, width: int, warmup: int, factor: float = 1.0) -> float:
+    """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5); the first step is 1."""
+    return factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
