@@ -96,11 +96,14 @@ def prepare(
     """Write the vocabulary and the id shards of a configuration to its directory, or find them there.
 
     A finished directory made with the same settings and the same text is reused; one made with others is refused
-    unless `force`; what an interrupted run left is thrown away. With `subwords` no vocabulary is learnt.
+    unless `force`; what an interrupted run left is thrown away. With `subwords`, or a model file named in the
+    configuration, no vocabulary is learnt.
     """
     started = time.monotonic()
     if not config.train:
         raise ValueError("data.train is empty; wanted at least one corpus")
+    if subwords is None and config.subwords:
+        subwords = Subwords.load(Path(config.root) / config.subwords)
     if subwords is not None and subwords.size != config.vocabulary_size:
         raise ValueError(f"vocabulary_size is {config.vocabulary_size}, but the given vocabulary has {subwords.size}")
     tell: Progress = progress or (lambda stage, done, total: None)

@@ -238,6 +238,7 @@ def test_a_given_vocabulary_is_used(config, tmp_path):
     train = (write_pairs(tmp_path, "new", make_pairs(40, seed=3)),)
     prepare(config(train=train, directory=str(other)), subwords=subwords)
     assert Subwords.load(other / "subwords.model").sha256 == subwords.sha256
+    assert prepare(config(train=train, directory=str(other), subwords="prepared/subwords.model")).reused
     with pytest.raises(ValueError, match="vocabulary_size is 61, but the given vocabulary has 60"):
         prepare(config(train=train, directory=str(other), vocabulary_size=61), subwords=subwords)
 
