@@ -20,9 +20,9 @@ def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
 def null_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
     """The share of queries with all weights zero, for each head; queries that may look nowhere do not count."""
     check_four("weights", weights)
-    null = (weights == 0).all(-1)
     if allowed is None:
-        return null.float().mean((0, 2))
+        return (weights == 0).all(-1).float().mean((0, 2))
+    null = ((weights == 0) | ~allowed).all(-1)
     counted = allowed.expand_as(weights).any(-1)
     return (null & counted).sum((0, 2)) / counted.sum((0, 2)).clamp(min=1)
 

@@ -1,0 +1,148 @@
+"""torch.compile without graph breaks, torch.export, autocast: the module under the tools people put on top of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attention_cases import KINDS, attention, normal
+from torch import nn
+from torch.testing import assert_close
+
+import rela
+
+C, H = 12, 3
+CLOSE = {"rtol": 1e-9, "atol": 1e-10}
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def outcome(run, module: nn.Module, *inputs: torch.Tensor, **call):
+    """Output, and the gradients of inputs and parameters."""
+    inputs = tuple(x.detach().clone().requires_grad_() for x in inputs)
+    module.zero_grad()
+    out = run(*inputs, **call)[0]
+    out.square().sum().backward()
+    return out, [x.grad for x in inputs], {name: p.grad for name, p in module.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compile_without_a_graph_break(kind: str):
+    """Forward and backward, masked; aot_eager traces all that inductor would."""
+    module = attention(kind, C, H)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    x, y = normal(2, 5, C), normal(2, 7, C, seed=1)
+    hidden = torch.tensor([[False] * 7, [True] * 7])
+    for call in ({"key_padding_mask": hidden}, {"need_weights": False}):
+        assert_close(outcome(compiled, module, x, y, y, **call), outcome(module, module, x, y, y, **call), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "rela-g"])
+def test_inductor(kind: str):
+    module = attention(kind, C, H, dtype=torch.float32)
+    x = normal(2, 5, C, dtype=torch.float32)
+    compiled = torch.compile(module, fullgraph=True)
+    call = {"is_causal": True, "need_weights": False}
+    plain = outcome(module, module, x, x, x, **call)
+    assert_close(outcome(compiled, module, x, x, x, **call), plain, rtol=1e-4, atol=1e-5)
+
+
+def test_compile_the_training_path():
+    """Packed sentences, dropout, a learned threshold and the penalty it leaves behind."""
+    module = attention("rela-g", C, H, threshold="learned", target_sparsity=0.8)
+    x = normal(9, C)
+    cu = torch.tensor([0, 4, 7], dtype=torch.int32)
+
+    def step(x: torch.Tensor, cu: torch.Tensor) -> torch.Tensor:
+        out = module.forward_packed(x, x, cu, cu, 4, 4, causal=True)
+        return out.square().sum() + rela.collect_sparsity_penalty(module)
+
+    expected = step(x, cu)
+    expected_gradient = torch.autograd.grad(expected, module.threshold)
+    loss = torch.compile(step, fullgraph=True, backend="aot_eager")(x, cu)
+    assert_close(loss, expected, **CLOSE)
+    assert_close(torch.autograd.grad(loss, module.threshold), expected_gradient, **CLOSE)
+
+
+def test_compile_with_dynamic_lengths():
+    """Two lengths after the first make one dynamic graph, not a compilation each."""
+    module = attention("rela-g", C, H)
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(module, fullgraph=True, backend=counter, dynamic=True)
+    for length in (5, 6, 9, 13):
+        x = normal(2, length, C, seed=length)
+        assert_close(compiled(x, x, x, is_causal=True)[0], module(x, x, x, is_causal=True)[0], **CLOSE)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export(kind: str):
+    module = attention(kind, C, H).eval()
+    x, y = normal(2, 5, C), normal(2, 7, C, seed=1)
+    hidden = torch.tensor([[False] * 7, [False] * 3 + [True] * 4])
+    program = torch.export.export(module, (x, y, y), {"key_padding_mask": hidden, "need_weights": False})
+    other = ~hidden
+    other[0, 0] = False
+    for mask in (hidden, other):
+        call = {"key_padding_mask": mask, "need_weights": False}
+        assert_close(program.module()(x, y, y, **call)[0], module(x, y, y, **call)[0], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "rela-g"])
+def test_export_with_dynamic_sizes(kind: str):
+    module = attention(kind, C, H).eval()
+    batch, length = torch.export.Dim("batch", min=2), torch.export.Dim("length", min=2)
+    program = torch.export.export(
+        module, (normal(3, 5, C),) * 3, {"is_causal": True},
+        dynamic_shapes={name: {0: batch, 1: length} for name in ("query", "key", "value")} | {"is_causal": None},
+    )  # fmt: skip
+    x = normal(4, 11, C, seed=2)
+    assert_close(program.module()(x, x, x, is_causal=True), module(x, x, x, is_causal=True), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_functional_form_compiles(kind: str):
+    q, k, v = (normal(2, 4 if n == 0 else 2, 5, 3, seed=n) for n in range(3))
+    lengths = torch.tensor([5, 0])
+
+    def call(q, k, v, lengths):
+        return rela.attend(q, k, v, kind=kind, causal=True, key_lengths=lengths)
+
+    assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(q, k, v, lengths), call(q, k, v, lengths), **CLOSE)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast(kind: str, dtype: torch.dtype):
+    """Parameters and inputs stay float32, products run in half: near the float32 answer, finite gradients in float32."""
+    module = attention(kind, C, H, dtype=torch.float32)
+    x = normal(2, 5, C, dtype=torch.float32)
+    mask = normal(5, 5, seed=3, dtype=torch.float32)
+    mask[3] = float("-inf")
+    for need_weights in (True, False):
+        module.zero_grad()
+        call = {"attn_mask": mask, "need_weights": need_weights}
+        with torch.autocast("cpu", dtype):
+            out, _ = module(x, x, x, **call)
+        assert out.dtype == dtype
+        out.float().square().sum().backward()
+        for name, parameter in module.named_parameters():
+            assert parameter.grad.dtype == torch.float32, name
+            assert parameter.grad.isfinite().all(), name
+        # A dozen products and sums in a row, each rounded: a generous multiple of one rounding of numbers near one.
+        bound = 16 * torch.finfo(dtype).eps
+        exact = module(x, x, x, **call)[0]
+        assert (out.float() - exact).abs().max() <= bound * (1 + exact.abs().max())
+
+
+def test_autocast_takes_half_inputs_beside_float32_parameters():
+    module = attention("rela-g", C, H, dtype=torch.float32)
+    x = normal(2, 5, C, dtype=torch.bfloat16)
+    with pytest.raises(TypeError, match="query is torch.bfloat16; wanted torch.float32, as the parameters"):
+        module(x, x, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert module(x, x, x)[0].dtype == torch.bfloat16
