@@ -71,15 +71,18 @@ class Translator:
         self.model = model.to(self.device).eval()
         self.subwords = subwords
         self.config = config
+        self.folder: Path | None = None
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Translator:
         """Read a model folder (safetensors, YAML, SentencePiece)."""
         model, config, subwords = load_folder(path)
         try:
-            return cls(model, Subwords(subwords), config, device)
+            translator = cls(model, Subwords(subwords), config, device)
         except ValueError as error:
             raise ModelFolderError(f"{path}: {error}") from None
+        translator.folder = Path(path)
+        return translator
 
     def save(self, path: str | Path) -> None:
         """Write a model folder."""

@@ -113,15 +113,14 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the weights of several model folders, summed in float64."""
     if not folders:
         raise ModelFolderError("no model folders to average")
-    total: dict[str, Tensor] = {}
-    for folder in folders:
+    total = {name: tensor.double() for name, tensor in load_weights(folders[0] / WEIGHTS).items()}
+    for folder in folders[1:]:
         weights = load_weights(folder / WEIGHTS)
-        if total and weights.keys() != total.keys():
+        if weights.keys() != total.keys():
             raise ModelFolderError(f"{folder} holds other tensors than {folders[0]}; wanted checkpoints of one run")
         for name, tensor in weights.items():
-            if total and tensor.shape != total[name].shape:
-                raise ModelFolderError(
-                    f"{folder}: {name} is {list(tensor.shape)}; {folders[0]} has {list(total[name].shape)}"
-                )
-            total[name] = tensor.double() + total[name] if name in total else tensor.double()
+            if tensor.shape != total[name].shape:
+                wanted = list(total[name].shape)
+                raise ModelFolderError(f"{folder}: {name} is {list(tensor.shape)}; {folders[0]} has {wanted}")
+            total[name] += tensor
     return {name: (tensor / len(folders)).float() for name, tensor in total.items()}
