@@ -34,10 +34,18 @@ class Journal:
                     self.board.add_scalar(f"{event}/{name}", value, step)
 
     def train(
-        self, step: int, loss: float, nll: float, rate: float, tokens_per_second: float, seconds_left: float
+        self,
+        step: int,
+        loss: float,
+        nll: float,
+        rate: float,
+        tokens_per_second: float,
+        seconds_left: float,
+        memory: float | None,
     ) -> None:
-        """One line of progress: loss, speed, and the time left."""
-        self.write("train", step, loss=loss, nll=nll, learning_rate=rate, tokens_per_second=tokens_per_second)
+        """One line of progress: loss, speed, and the time left; `memory` is the GPU's peak in GiB."""
+        gpu = {} if memory is None else {"peak_memory_gib": round(memory, 3)}
+        self.write("train", step, loss=loss, nll=nll, learning_rate=rate, tokens_per_second=tokens_per_second, **gpu)
         text = (
             f"step {step:>{len(str(self.total))}}/{self.total}  loss {loss:.3f}  nll {nll:.3f}  lr {rate:.2e}  "
             f"{tokens_per_second:,.0f} tokens/s  {clock(seconds_left)} left"

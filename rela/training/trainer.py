@@ -129,7 +129,7 @@ class Trainer:
                     left = (
                         (self.settings.steps - self.step) * (tokens_since / self.settings.log_every) / max(speed, 1e-9)
                     )
-                    journal.train(self.step, loss, nll, self.learning_rate(), speed, left)
+                    journal.train(self.step, loss, nll, self.learning_rate(), speed, left, peak_memory(self.device))
                 self.watchdog.check(self.step, nll)
                 sums.zero_()
                 tokens_since, since = 0, time.monotonic()
@@ -191,7 +191,8 @@ class Trainer:
         budget = min(self.batch_tokens, 8192)
         for batch in one_pass(self.valid, budget, rank=self.processes.rank, world=self.processes.world):
             with self.autocast():
-                sums += torch.stack(self.objective(*objective_inputs(batch.to(self.device)))).double()
+                # forward, not the call: that may be compiled, for batches of one size.
+                sums += torch.stack(self.objective.forward(*objective_inputs(batch.to(self.device)))).double()
             tokens += batch.target_tokens
         self.model.train()
         total = self.processes.total(tokens)
@@ -275,7 +276,7 @@ class Trainer:
         """The objective compiled and distributed as the settings and processes want."""
         objective: nn.Module = self.objective
         if self.settings.compile == "on" or (self.settings.compile == "auto" and self.device.type == "cuda"):
-            objective.compile()
+            objective.compile(dynamic=False)
         if self.processes.world > 1:
             ids = [self.device.index] if self.device.type == "cuda" else None
             objective = DistributedDataParallel(objective, device_ids=ids)
@@ -317,6 +318,11 @@ def objective_inputs(batch: Batch) -> tuple:
 def fit_vocabulary(config: Config, size: int) -> Config:
     """The config with the prepared vocabulary's size in its model."""
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocabulary_size=size))
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """GiB of GPU memory this process has needed at most, or None on a CPU."""
+    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
 
 
 def mix(*numbers: int) -> int:
