@@ -1,0 +1,348 @@
+"""Fused relu attention against the best softmax kernels: one command, one table.
+
+    python benchmarks/attention.py --out results/attention
+
+Forward, backward, packed training batches, decoding and tile skipping. The contenders of one shape take turns within one
+process, and a ratio is the median of the ratios of the turns. TFLOP/s count 4·B·H·T·S·D forward and 2.5 times that
+backward, half when causal, whatever a kernel really computes. Every row of the JSON file holds the device, versions and command.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+OURS = "rela"
+ROWS = 2**18  # B · H · T of every dense shape
+HEADS = 16
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender at one shape: what it took, and what share of the ceiling that is."""
+
+    section: str
+    shape: str
+    contender: str
+    milliseconds: float
+    spread: float  # between the quartiles, as a share of the median
+    tflops: float | None = None
+    of_ceiling: float | None = None
+    megabytes: float | None = None  # allocated at the peak, over what was there before
+    ours_is_faster: float | None = None  # the contender's time over ours, turn by turn
+    note: str = ""
+
+
+def recipe() -> dict[str, str]:
+    import triton
+
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),
+        "python": platform.python_version(),
+        "command": " ".join(["python", *sys.argv]),
+    }
+
+
+def milliseconds(function: Callable[[], object], repeats: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        function()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / repeats
+
+
+def take_turns(contenders: dict[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
+    """Milliseconds of every contender, turn by turn; one that cannot run is left out and says why."""
+    ready, repeats = {}, {}
+    for name, function in contenders.items():
+        try:
+            function()
+            once = milliseconds(function, 1)
+        except Exception as problem:  # not built, not supported, out of memory: the others still run
+            print(f"    {name} left out: {str(problem).strip().splitlines()[0][:100]}", flush=True)
+            torch.cuda.empty_cache()
+            continue
+        ready[name], repeats[name] = function, max(1, min(100, round(10 / once)))
+    times: dict[str, list[float]] = {name: [] for name in ready}
+    for _ in range(turns):
+        for name, function in ready.items():
+            times[name].append(milliseconds(function, repeats[name]))
+    return times
+
+
+def peak_megabytes(function: Callable[[], object]) -> float:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    function()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def rows_of(
+    section: str,
+    shape: str,
+    contenders: dict[str, Callable[[], object]],
+    turns: int,
+    flops: float | None = None,
+    ceiling: float | None = None,
+    note: str = "",
+) -> list[Row]:
+    times = take_turns(contenders, turns)
+    rows = []
+    for name, taken in times.items():
+        median = statistics.median(taken)
+        low, _, high = statistics.quantiles(taken, n=4)
+        tflops = flops / median / 1e9 if flops else None
+        ratio = None
+        if OURS in times and name != OURS:
+            ratio = statistics.median(theirs / ours for theirs, ours in zip(taken, times[OURS], strict=True))
+        row = Row(
+            section,
+            shape,
+            name,
+            median,
+            (high - low) / median,
+            tflops,
+            tflops / ceiling if tflops and ceiling else None,
+            peak_megabytes(contenders[name]),
+            ratio,
+            note,
+        )
+        rows.append(row)
+        show(row)
+    return rows
+
+
+def show(row: Row) -> None:
+    cells = [
+        f"{row.section:9s} {row.shape:31s} {row.contender:22s} {row.milliseconds:9.4f} ms ± {row.spread:4.0%}",
+        f"{row.tflops:6.0f} TFLOP/s {row.of_ceiling:4.0%}" if row.tflops and row.of_ceiling else " " * 19,
+        f"{row.megabytes:8.0f} MB" if row.megabytes is not None else "",
+        f"{row.ours_is_faster:5.2f}×" if row.ours_is_faster else "",
+        row.note,
+    ]
+    print("  ".join(cells), flush=True)
+
+
+def matmul_ceiling() -> float:
+    """TFLOP/s of a large bfloat16 product of random numbers."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    a @ b
+    return 2 * 8192**3 / min(milliseconds(lambda: a @ b, 5) for _ in range(5)) / 1e9
+
+
+def eager_relu(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
+    weights = F.relu(q @ k.mT * scale)
+    return (weights.tril() if causal else weights) @ v
+
+
+def flex_relu(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
+    """FlexAttention's route to relu: a softmax over log(relu(s)), its normalisation undone by exp(lse)."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def logarithm(score, batch, head, query, key):
+        seen = score > 0
+        if causal:
+            seen = seen & (key <= query)
+        return torch.where(seen, score.log(), -float("inf"))
+
+    out, lse = flex_attention(q, k, v, score_mod=logarithm, scale=scale, return_lse=True)
+    return out * lse.exp()[..., None].to(out.dtype)
+
+
+def softmax_by(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v, scale=scale, is_causal=causal)
+
+
+def dense_section(D: int, T: int, causal: bool, ceiling: float, turns: int, compiled: bool) -> list[Row]:
+    """Forward and backward of every contender at one shape."""
+    from rela.kernels.attention import relu_attention
+
+    B = ROWS // HEADS // T
+    scale = D**-0.5
+    q, k, v = (torch.randn(B, HEADS, T, D, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    d_out = torch.randn_like(q)
+    ways: dict[str, Callable[..., Tensor]] = {
+        OURS: lambda *x: relu_attention(*x, scale=scale, causal=causal),
+        "rela, deterministic": lambda *x: relu_attention(*x, scale=scale, causal=causal, deterministic=True),
+        "SDPA flash": lambda *x: softmax_by(SDPBackend.FLASH_ATTENTION, *x, scale, causal),
+        "SDPA cuDNN": lambda *x: softmax_by(SDPBackend.CUDNN_ATTENTION, *x, scale, causal),
+    }
+    if compiled and T <= 4096:  # it forms the weights
+        eager = torch.compile(eager_relu)
+        ways["relu, torch.compile"] = lambda *x: eager(*x, scale, causal)
+    forwards = {name: lambda way=way: way(q.detach(), k.detach(), v.detach()) for name, way in ways.items()}
+    if compiled:
+        flex = torch.compile(flex_relu)
+        forwards["relu, FlexAttention"] = lambda: flex(q.detach(), k.detach(), v.detach(), scale, causal)
+    backwards = {}
+    for name, way in ways.items():
+        try:
+            out = way(q, k, v)
+        except RuntimeError:
+            continue
+        backwards[name] = lambda out=out: torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True)
+    flops = 4 * ROWS * T * D / (2 if causal else 1)
+    shape = f"D={D} T={T}{' causal' if causal else ''}"
+    forward_only = {name: way for name, way in forwards.items() if name != "rela, deterministic"}
+    rows = rows_of("forward", shape, forward_only, turns, flops, ceiling)
+    return rows + rows_of("backward", shape, backwards, turns, 2.5 * flops, ceiling)
+
+
+def packed_section(turns: int) -> list[Row]:
+    """A training batch of 25,000 packed tokens, forward and backward together."""
+    from rela.kernels.attention import relu_attention_packed
+
+    N, H, D = 25000, 8, 64
+    lengths = torch.randint(4, 60, (N // 32,), generator=torch.Generator().manual_seed(0))
+    cu = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).to(torch.int32).cuda()
+    used = int(cu[-1])
+    q, k, v = (torch.randn(used, H, D, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    d_out = torch.randn_like(q)
+    seed = torch.zeros((), dtype=torch.int64, device="cuda")
+    rows = []
+    for causal in (False, True):
+
+        def ours(dropout: float, causal: bool = causal) -> Tensor:
+            return relu_attention_packed(
+                q, k, v, cu, cu, 60, 60, scale=0.125, causal=causal, dropout=dropout, seed=seed
+            )
+
+        def varlen(causal: bool = causal) -> Tensor:
+            import inspect
+
+            from torch.nn.attention.varlen import varlen_attn
+
+            window = {"window_size": (-1, 0)} if "window_size" in inspect.signature(varlen_attn).parameters else {}
+            if not window:
+                return varlen_attn(q, k, v, cu, cu, 60, 60, is_causal=causal)
+            return varlen_attn(q, k, v, cu, cu, 60, 60, **(window if causal else {}))
+
+        ways = {OURS: lambda: ours(0.0), "rela, dropout 0.1": lambda: ours(0.1), "varlen_attn (softmax)": varlen}
+        graphs = {}
+        for name, way in ways.items():
+            try:
+                graphs[name] = captured(lambda way=way: torch.autograd.grad(way(), (q, k, v), d_out))
+            except Exception as problem:
+                print(f"    {name} left out: {str(problem).strip().splitlines()[0][:100]}", flush=True)
+        shape = f"{used} tokens, 4…59{' causal' if causal else ''}"
+        rows += rows_of("packed", shape, graphs, turns, note="forward and backward, CUDA graph")
+    return rows
+
+
+def captured(function: Callable[[], object]) -> Callable[[], None]:
+    """A CUDA graph of the call: many small launches are timed without their gaps."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def decode_section(S: int, D: int, density: float, turns: int) -> list[Row]:
+    """One new query for each of B sequences against S cached keys, a given share of the weights positive."""
+    from rela.kernels.attention import relu_attention_decode
+
+    B, H, scale = 4, 8, D**-0.5
+    q = torch.randn(B, H, 1, D, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(B, H, S, D, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    scores = (q.float() @ k.float().mT * scale).flatten(2)
+    threshold = scores.quantile(1 - density, dim=-1).mean(0)
+    zeros = (scores <= threshold[:, None]).float().mean()
+    ways = {
+        OURS: lambda: relu_attention_decode(q, k, v, scale=scale, threshold=threshold),
+        "SDPA flash": lambda: softmax_by(SDPBackend.FLASH_ATTENTION, q, k, v, scale, False),
+        "SDPA cuDNN": lambda: softmax_by(SDPBackend.CUDNN_ATTENTION, q, k, v, scale, False),
+        "SDPA math": lambda: softmax_by(SDPBackend.MATH, q, k, v, scale, False),
+    }
+    graphs = {}
+    for name, way in ways.items():
+        try:
+            graphs[name] = captured(way)
+        except Exception as problem:
+            print(f"    {name} left out: {str(problem).strip().splitlines()[0][:100]}", flush=True)
+    return rows_of("decode", f"D={D} S={S} B={B} H={H}", graphs, turns, note=f"{zeros:.0%} zeros, CUDA graph")
+
+
+def skipping_section(D: int, T: int, clustered: bool, turns: int) -> list[Row]:
+    """The forward pass with and without the branch around empty tiles, at the same element sparsity."""
+    from rela.kernels.forward import forward
+    from rela.kernels.problem import Problem
+    from rela.kernels.tiles import forward_tiles
+
+    B, H, scale = ROWS // HEADS // T, HEADS, D**-0.5
+    q, k, v = (torch.randn(B, H, T, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    if clustered:  # neighbours look at neighbours: sixteen topics, one after the other
+        topics = torch.randn(16, D, device="cuda", dtype=torch.bfloat16).repeat_interleave(T // 16, 0)
+        q, k = q + 2 * topics, k + 2 * topics
+    scores = q[0, :1].float() @ k[0, :1].float().mT * scale
+    threshold = scores.flatten()[::97].quantile(0.95).expand(H).contiguous()
+    problem = Problem(q, k, v, threshold, None, None, None, None, T, T, None, scale, "relu", False, 0.0)
+    tiles = replace(forward_tiles(problem), skip=False)
+    positive = scores > threshold[0]
+    full = positive.view(1, T // tiles.queries, tiles.queries, T // tiles.keys, tiles.keys).any(4).any(2)
+    note = f"zero elements {1 - positive.float().mean():.1%}, empty tiles {1 - full.float().mean():.1%}"
+    ways = {
+        OURS: lambda: forward(problem, tiles=replace(tiles, skip=True)),
+        "rela, no skipping": lambda: forward(problem, tiles=tiles),
+    }
+    return rows_of("skipping", f"D={D} T={T} {'topics' if clustered else 'random'}", ways, turns, note=note)
+
+
+def main(out: Path, quick: bool = False) -> None:
+    """Measure everything, print the table and leave it as JSON rows in the folder `out`."""
+    if not torch.cuda.is_available():
+        raise SystemExit("benchmarks/attention.py needs a CUDA device, and PyTorch sees none")
+    turns = 5 if quick else 15
+    ceiling = matmul_ceiling()
+    print(f"{torch.cuda.get_device_name()}: a large matmul reaches {ceiling:.0f} TFLOP/s", flush=True)
+    shapes = [(64, 4096), (128, 4096)] if quick else [(64, 1024), (64, 4096), (64, 16384), (128, 4096), (128, 16384)]
+    rows: list[Row] = []
+    for D, T in shapes:
+        for causal in (False, True):
+            rows += dense_section(D, T, causal, ceiling, turns, compiled=not quick)
+    rows += packed_section(turns)
+    for S in [32768] if quick else [32768, 131072]:
+        rows += decode_section(S, 64, 0.1, turns)
+    for clustered in (False, True):
+        rows += skipping_section(64, 4096, clustered, turns)
+    write(out, rows, ceiling)
+
+
+def write(out: Path, rows: list[Row], ceiling: float) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    target, draft = out / "attention.jsonl", out / "attention.jsonl.tmp"
+    common = {"ceiling_tflops": ceiling, **recipe()}
+    draft.write_text("".join(json.dumps({**asdict(row), **common}) + "\n" for row in rows))
+    os.replace(draft, target)
+    print(f"{len(rows)} rows in {target}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results/attention"), help="folder for attention.jsonl")
+    parser.add_argument("--quick", action="store_true", help="two shapes, few turns, nothing compiled: under a minute")
+    options = parser.parse_args()
+    main(options.out, options.quick)

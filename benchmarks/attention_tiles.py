@@ -1,0 +1,77 @@
+"""Time every kernel with several tile sizes: the measurements behind the rules in rela/kernels/tiles.py.
+
+python benchmarks/attention_tiles.py            # on the GPU, about two minutes
+python benchmarks/attention_tiles.py --part 0/8 --compile-only   # eight of these in parallel first, to save time
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+
+import torch
+from triton.testing import do_bench
+
+from rela.kernels.backward import key_gradients, query_gradients
+from rela.kernels.forward import forward
+from rela.kernels.problem import Problem
+from rela.kernels.tiles import Tiles
+
+FORWARD = [(128, 128, 4, 3), (128, 128, 8, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2), (64, 128, 4, 3)]
+QUERIES = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
+KEYS = [(64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 4, 3), (64, 64, 4, 2), (128, 128, 8, 2), (64, 128, 4, 2)]
+SHORT = [(32, 32, 2, 2), (32, 32, 4, 2), (64, 32, 4, 2), (32, 64, 4, 2), (64, 64, 4, 2), (64, 64, 4, 1), (16, 32, 2, 2)]
+
+
+def dense(D: int, causal: bool, B: int = 4, T: int = 4096, H: int = 16) -> Problem:
+    q, k, v = (x.transpose(1, 2) for x in torch.randn(B, T, 3, H, D, device="cuda", dtype=torch.bfloat16).unbind(2))
+    return Problem(q, k, v, None, None, None, None, None, T, T, None, D**-0.5, "relu", causal, 0.0)
+
+
+def translation(causal: bool, N: int = 25000, H: int = 8, D: int = 64) -> Problem:
+    """About 25,000 tokens of sentences of 4 to 60 tokens, packed, as one training batch has them."""
+    lengths = torch.randint(4, 60, (N // 32,), generator=torch.Generator().manual_seed(0))
+    cu = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).to(torch.int32).cuda()
+    q, k, v = (x.transpose(0, 1)[None] for x in torch.randn(N, 3, H, D, device="cuda", dtype=torch.bfloat16).unbind(1))
+    seed = torch.zeros((), dtype=torch.int64, device="cuda")
+    return Problem(q, k, v, None, None, None, cu, cu, 60, 60, seed, D**-0.5, "relu", causal, 0.1)
+
+
+def trials() -> Iterator[tuple[str, Tiles, Callable[[], object]]]:
+    """A name, tiles and what to time."""
+    problems = [(f"D={D} causal={causal}", dense(D, causal), False) for D in (64, 128) for causal in (False, True)]
+    problems += [(f"packed causal={causal}", translation(causal), True) for causal in (False, True)]
+    for name, problem, short in problems:
+        d_out = torch.randn_like(problem.q)
+        for tiles in (Tiles(*sizes) for sizes in (SHORT if short else FORWARD)):
+            yield f"{name} forward", tiles, lambda p=problem, t=tiles: forward(p, tiles=t)
+        for tiles in (Tiles(*sizes) for sizes in (SHORT if short else QUERIES)):
+            yield f"{name} dq", tiles, lambda p=problem, d=d_out, t=tiles: query_gradients(p, d, t)
+        for atomic in (False, True):
+            for tiles in (Tiles(*sizes) for sizes in (SHORT if short else KEYS)):
+                kernel = f"{name} {'one pass' if atomic else 'dk dv'}"
+                yield kernel, tiles, lambda p=problem, d=d_out, t=tiles, a=atomic: key_gradients(p, d, a, t)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", default="0/1", help="i/n: only every n-th trial, beginning with i")
+    parser.add_argument("--compile-only", action="store_true")
+    options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
+    times: dict[str, list[tuple[float, Tiles]]] = {}
+    for i, (name, tiles, trial) in enumerate(trials()):
+        if i % parts != part:
+            continue
+        try:
+            trial()
+            if not options.compile_only:
+                times.setdefault(name, []).append((do_bench(trial, warmup=5, rep=30, return_mode="median"), tiles))
+        except Exception as problem:  # too many registers or too much shared memory is an answer, too
+            print(f"{name} {tiles}: {type(problem).__name__}")
+    for name, rows in times.items():
+        print(name)
+        for milliseconds, tiles in sorted(rows, key=lambda row: row[0]):
+            print(f"  {milliseconds:8.4f} ms  {tiles.queries}x{tiles.keys}, {tiles.warps} warps, {tiles.stages} stages")
+
+
+if __name__ == "__main__":
+    main()
