@@ -190,22 +190,23 @@ def test_sentences_of_similar_length_share_a_batch_and_lengths_come_in_any_order
     assert abs(np.corrcoef(means[1:], means[:-1])[0, 1]) < 4 / np.sqrt(len(means))
 
 
-def test_static_batches_have_one_shape_and_are_well_filled(tmp_path):
+@pytest.mark.parametrize("tokens", [1000, 4096])
+def test_static_batches_have_one_shape_and_are_well_filled(tmp_path, tokens):
     generator = np.random.default_rng(0)
     target = np.clip(generator.lognormal(3.1, 0.6, 6000), 1, 200).astype(int)
     source = np.clip(target * generator.lognormal(0.1, 0.25, 6000), 1, 200).astype(int)
     pairs = [([7] * s, [9] * t) for s, t in zip(source.tolist(), target.tolist(), strict=True)]
     corpus = make_corpus(tmp_path, pairs)
-    batches = epoch_of(BatchStream(corpus, 4096, 1, static=True))
-    shape = static_shape(corpus, 4096)
+    batches = epoch_of(BatchStream(corpus, tokens, 1, static=True))
+    shape = static_shape(corpus, tokens)
     assert {tuple(len(getattr(batch, name)) for name in TENSORS) for batch in batches} == {
-        (shape.source, 4096, 4096, shape.source, 4096, shape.sentences + 1, shape.sentences + 1)
+        (shape.source, tokens, tokens, shape.source, tokens, shape.sentences + 1, shape.sentences + 1)
     }
     assert {(batch.max_source, batch.max_target) for batch in batches} == {(source.max() + 1, target.max() + 1)}
     full = batches[:-1]  # the last one holds what is left
-    assert np.mean([batch.target_tokens for batch in full]) > 0.99 * 4096
+    assert np.mean([batch.target_tokens for batch in full]) > 0.99 * tokens
     assert np.mean([int(batch.cu_source[-1]) for batch in full]) > 0.97 * shape.source
-    assert min(batch.target_tokens for batch in full) > 0.95 * 4096
+    assert min(batch.target_tokens for batch in full) > 0.95 * tokens
 
 
 def test_static_and_dynamic_hold_the_same_sentences(tmp_path):

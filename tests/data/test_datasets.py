@@ -56,6 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.end_headers()
                 return None
             self.send_response(206)
+            start = 0 if fault == "wrong range" else start
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         else:
             self.send_response(200)
@@ -127,6 +128,12 @@ def test_a_truncated_download_is_an_error_and_the_next_command_goes_on(server, t
 def test_a_server_without_ranges_starts_over(server, tmp_path):
     server.faults = ["break", "no range"]
     assert fetch(server, tmp_path / "file.bin").read_bytes() == CONTENT
+
+
+def test_a_server_that_sends_another_range_is_not_believed(server, tmp_path):
+    server.faults = ["break", "wrong range"]
+    assert fetch(server, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert len(server.ranges) == 3
 
 
 def test_a_file_that_changes_between_attempts_is_not_pieced_together(server, tmp_path):
