@@ -6,6 +6,7 @@ This is the training path: a batch is a fixed number of tokens, whatever the sen
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rela.attention import checks, reference
@@ -68,6 +69,8 @@ def through_padding(
     weights: str, causal: bool, scale: float, threshold: float | Tensor, dropout: float,
 ) -> Tensor:  # fmt: skip
     """The reference: pad to [B, H, T, D], attend, unpad."""
+    # Where every sentence is empty, one padded place keeps inputs and output in one graph of gradients.
+    max_queries, max_keys = max(max_queries, 1), max(max_keys, 1)
     allowed = allowed_pairs(cu_queries, cu_keys, max_queries, max_keys, causal)
     dense_q, dense_k, dense_v = pad(q, cu_queries, max_queries), pad(k, cu_keys, max_keys), pad(v, cu_keys, max_keys)
     context, _ = reference.attend(dense_q, dense_k, dense_v, weights, scale, allowed, None, threshold, dropout)
@@ -89,9 +92,9 @@ def pad(tokens: Tensor, cu: Tensor, longest: int) -> Tensor:
     """[N, H, D] packed to [B, H, longest, D], zeros after each sentence's end."""
     places = torch.arange(longest, device=cu.device)
     inside = places < cu.diff()[:, None]  # [B, longest]
-    rows = (cu[:-1, None] + places).clamp(max=max(tokens.size(0) - 1, 0))
     if tokens.size(0) == 0:
-        return tokens.new_zeros(cu.numel() - 1, tokens.size(1), longest, tokens.size(2))
+        tokens = F.pad(tokens, (0, 0, 0, 0, 0, 1))  # a row for the places to point at
+    rows = (cu[:-1, None] + places).clamp(max=tokens.size(0) - 1)
     return tokens[rows].masked_fill(~inside[..., None, None], 0.0).transpose(1, 2)
 
 

@@ -29,19 +29,19 @@ def softmax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
 
 def sparsemax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """The point of the simplex nearest to the scores (Martins and Astudillo, 2016)."""
-    return on_simplex(entmax_package().sparsemax, 2.0, scores, allowed)
+    return on_simplex(2.0, scores, allowed)
 
 
 def entmax15(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """1.5-entmax (Peters et al., 2019), half-way between softmax and sparsemax."""
-    return on_simplex(entmax_package().entmax15, 1.5, scores, allowed)
+    return on_simplex(1.5, scores, allowed)
 
 
 def entmax(alpha: float) -> WeightFunction:
     """α-entmax by bisection: softmax for α → 1, sparsemax at 2."""
 
     def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
-        return on_simplex(lambda s, dim: entmax_package().entmax_bisect(s, alpha, dim), alpha, scores, allowed)
+        return on_simplex(alpha, scores, allowed)
 
     return weights
 
@@ -95,18 +95,47 @@ def forbid(scores: Tensor, allowed: Tensor | None) -> Tensor:
     return scores if allowed is None else scores.masked_fill(~allowed, 0.0)
 
 
-def on_simplex(project: Callable[..., Tensor], alpha: float, scores: Tensor, allowed: Tensor | None) -> Tensor:
+def on_simplex(alpha: float, scores: Tensor, allowed: Tensor | None) -> Tensor:
     """α-entmax of the allowed keys of each row, in at least float32 (sorts and sums do not survive less)."""
     if scores.size(-1) == 0:
         return scores  # the projection takes a maximum, and there is none over no keys
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if allowed is None:
-        return project(exact, dim=-1).to(scores.dtype)
+        return Entmax.apply(exact, alpha).to(scores.dtype)
     # α-entmax gives 0 to every score 1/(α-1) or more below the largest, so such a score stands for a forbidden
     # key exactly; -inf would turn into NaN inside the projection.
     largest = exact.detach().masked_fill(~allowed, torch.finfo(exact.dtype).min).amax(-1, keepdim=True)
-    weights = project(torch.where(allowed, exact - largest, -2.0 / (alpha - 1.0)), dim=-1)
+    weights = Entmax.apply(torch.where(allowed, exact - largest, -2.0 / (alpha - 1.0)), alpha)
     return weights.masked_fill(~allowed, 0.0).to(scores.dtype)
+
+
+class Entmax(torch.autograd.Function):
+    """α-entmax of each row: the value from the `entmax` package, the slope from the value.
+
+    The package's own autograd functions are class methods, which torch.compile cannot trace. One formula serves
+    every α (Peters et al., 2019, proposition 2): with s = p^(2-α) on the support, J = diag(s) - s sᵀ / Σ s.
+    """
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, alpha: float) -> Tensor:
+        package = entmax_package()
+        if alpha == 2.0:
+            p = package.sparsemax(scores, dim=-1)
+        elif alpha == 1.5:
+            p = package.entmax15(scores, dim=-1)
+        else:
+            p = package.entmax_bisect(scores, alpha, dim=-1)
+        ctx.save_for_backward(p)
+        ctx.alpha = alpha
+        return p
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, slope: Tensor) -> tuple[Tensor, None]:
+        (p,) = ctx.saved_tensors
+        s = torch.where(p > 0, p ** (2.0 - ctx.alpha), 0.0)
+        weighted = s * slope
+        return weighted - s * (weighted.sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
 
 
 def entmax_package():

@@ -83,7 +83,9 @@ def test_modules(kind: str, threshold: float | str):
     names, values = zip(*module.named_parameters(), strict=True)
 
     def call(x: Tensor, *values: Tensor) -> Tensor:
-        return torch.func.functional_call(module, dict(zip(names, values, strict=True)), (x, x, x), {"attn_mask": hidden})[0]
+        return torch.func.functional_call(
+            module, dict(zip(names, values, strict=True)), (x, x, x), {"attn_mask": hidden}
+        )[0]
 
     assert ("threshold" in names) == (threshold == "learned")
     assert gradcheck(call, (x.requires_grad_(), *values), eps=STEP, atol=1e-5, rtol=1e-4)

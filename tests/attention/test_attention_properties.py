@@ -91,7 +91,12 @@ def test_grouped_heads_are_repeated_heads(weights: str, queries: int, keys: int,
 
 
 @few
-@given(**sizes, extra=st.sampled_from(["none", "bool", "float", "heads"]), causal=st.booleans(), scale=st.sampled_from([None, 0.3]))
+@given(
+    **sizes,
+    extra=st.sampled_from(["none", "bool", "float", "heads"]),
+    causal=st.booleans(),
+    scale=st.sampled_from([None, 0.3]),
+)
 def test_softmax_is_scaled_dot_product_attention(queries: int, keys: int, seed: int, extra: str, causal: bool, scale):
     """Same meaning of every mask as PyTorch's function, where the two align causal sequences alike (T = S)."""
     keys = queries if causal else keys

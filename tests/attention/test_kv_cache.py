@@ -60,7 +60,9 @@ def test_gradients_flow_through_the_cache():
     assert_close(gradients(True), gradients(False), **EXACT)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_kv_heads": 2}, {"kdim": 5, "vdim": 7}, {"add_bias_kv": True, "add_zero_attn": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_kv_heads": 2}, {"kdim": 5, "vdim": 7}, {"add_bias_kv": True, "add_zero_attn": True}]
+)
 @pytest.mark.parametrize("kind", ["softmax", "rela-g"])
 def test_remembered_keys_are_the_keys(kind: str, options: dict):
     """Cross attention: projected once, looked at again and again, nothing appended."""

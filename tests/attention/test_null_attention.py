@@ -105,7 +105,9 @@ def test_causal_queries_before_the_first_key(kind: str, dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if rela.PRESETS.get(kind, rela.Kind("gelu")).weights == "relu"])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if rela.PRESETS.get(kind, rela.Kind("gelu")).weights == "relu"]
+)
 def test_null_attention(kind: str, dtype: torch.dtype):
     """Every key points away from query 2, so it attends to nothing: bias out, no gradient in; the others live on."""
     module = attention(kind, C, H, dtype)

@@ -40,7 +40,9 @@ def sparsemax_by_support(scores: list[float]) -> list[float]:
 
 
 @settings(deadline=None, max_examples=25)
-@given(rows=st.integers(1, 5), keys=st.integers(1, 17), spread=st.sampled_from([0.1, 1.0, 30.0]), seed=st.integers(0, 99))
+@given(
+    rows=st.integers(1, 5), keys=st.integers(1, 17), spread=st.sampled_from([0.1, 1.0, 30.0]), seed=st.integers(0, 99)
+)
 @pytest.mark.parametrize("weights", DISTRIBUTIONS)
 def test_distributions_sum_to_one_and_are_never_negative(weights: str, rows: int, keys: int, spread: float, seed: int):
     p = weights_of(weights)(spread * normal(rows, keys, seed=seed), None)
@@ -50,7 +52,9 @@ def test_distributions_sum_to_one_and_are_never_negative(weights: str, rows: int
 
 @settings(deadline=None, max_examples=25)
 @given(keys=st.integers(1, 17), spread=st.sampled_from([0.1, 1.0, 10.0]), seed=st.integers(0, 99))
-@pytest.mark.parametrize(("weights", "alpha"), [("sparsemax", 2.0), ("entmax15", 1.5), ("entmax:1.3", 1.3), ("entmax:3", 3.0)])
+@pytest.mark.parametrize(
+    ("weights", "alpha"), [("sparsemax", 2.0), ("entmax15", 1.5), ("entmax:1.3", 1.3), ("entmax:3", 3.0)]
+)
 def test_entmax_agrees_with_bisection(weights: str, alpha: float, keys: int, spread: float, seed: int):
     scores = spread * normal(3, keys, seed=seed)
     assert_close(weights_of(weights)(scores, None), entmax_by_bisection(scores, alpha), rtol=1e-7, atol=1e-9)
@@ -75,7 +79,9 @@ def test_known_answers():
     assert answer("relu", -1.0, 0.0, 2.0) == [0.0, 0.0, 2.0]
     assert answer("relu2", -1.0, 0.0, 3.0) == [0.0, 0.0, 9.0]
     assert answer("leaky_relu", -1.0, 0.0, 2.0) == pytest.approx([-0.01, 0.0, 2.0])
-    assert answer("gelu", -1.0, 0.0, 1.0) == pytest.approx([-0.5 * math.erfc(0.5**0.5), 0.0, 1 - 0.5 * math.erfc(0.5**0.5)])
+    assert answer("gelu", -1.0, 0.0, 1.0) == pytest.approx(
+        [-0.5 * math.erfc(0.5**0.5), 0.0, 1 - 0.5 * math.erfc(0.5**0.5)]
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
