@@ -1,0 +1,105 @@
+"""How every figure looks and is saved: colours that colour-blind readers tell apart, and a line and marker for each as well."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+# Okabe and Ito (2008), yellow left out: it is too faint for lines on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+SOLID: Any = "-"
+DASHED: Any = (0, (4, 2))
+DOTS_PER_INCH = 200
+FORMATS = ("png", "svg")
+PAGE_WIDTH = 7.0
+"""Inches, the text width of a page: what is drawn at this size is printed at this size."""
+TEXT, SMALL, TINY = 9.0, 8.0, 6.0
+"""Points."""
+# Matplotlib's own font knows no Chinese, Japanese or Korean; of these, the ones that are installed are asked next.
+_MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "Microsoft YaHei",
+               "PingFang SC", "Hiragino Sans", "Arial Unicode MS")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """How one model is drawn in every figure."""
+
+    color: str
+    marker: str
+    size: float
+    """Of the marker: smaller from model to model, so that equal values show one inside the other."""
+
+
+def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """A style for each name, by its place; beyond seven the colours come again with other markers."""
+    return {
+        name: LineStyle(PALETTE[i % len(PALETTE)], MARKERS[(i + i // len(PALETTE)) % len(MARKERS)], max(7.5 - i, 3.5))
+        for i, name in enumerate(names)
+    }
+
+
+def new_figure(width: float = PAGE_WIDTH, height: float = 2.6) -> Figure:
+    """An empty figure in inches on the Agg canvas; pyplot and its global state are never touched."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def panels(count: int, axes: Iterable[Axes] | None, height: float = 2.6) -> tuple[Axes, ...]:
+    """The `count` axes given, or as many new ones side by side with a common scale."""
+    if axes is None:
+        return tuple(new_figure(height=height).subplots(1, count, sharey=True, squeeze=False)[0])
+    given = tuple(axes)
+    if len(given) != count:
+        raise ValueError(f"{len(given)} axes were given; wanted {count}")
+    return given
+
+
+def figure_of(axes: Axes) -> Figure:
+    """The figure that axes belong to, also where a layout nests them."""
+    figure = axes.get_figure(root=True)
+    if figure is None:
+        raise ValueError("these axes belong to no figure")
+    return figure
+
+
+def word_fonts() -> list[str]:
+    """Font families for words of any language, as far as this machine has them."""
+    installed = set(font_manager.get_font_names())
+    return ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
+
+
+def save_figure(axes: Axes | Figure, path: str | Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+    """Write the figure of the axes as `path`.png (200 dots an inch) and `path`.svg, whole or not at all; the files.
+
+    The same figure gives the same bytes: no date, and ids from a fixed salt.
+    """
+    figure = axes if isinstance(axes, Figure) else figure_of(axes)
+    written = []
+    for format in formats:
+        target = Path(f"{path}.{format}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.{os.getpid()}")
+        stamp = {"Date": None} if format in ("svg", "pdf", "ps") else None
+        try:
+            with matplotlib.rc_context({"svg.hashsalt": "rela"}):
+                figure.savefig(partial, format=format, dpi=DOTS_PER_INCH, metadata=stamp, facecolor="white")
+            os.replace(partial, target)
+        except ValueError as error:
+            if "is not supported" not in str(error):
+                raise
+            raise ValueError(f"cannot write {target.name}; wanted one of png, svg or pdf") from None
+        finally:
+            partial.unlink(missing_ok=True)
+        written.append(target)
+    return written
