@@ -279,7 +279,7 @@ def test_forward_packed():
         call(module, x(1, 6, C), x(6, C))
     with pytest.raises(ValueError, match="key has size 11 in its last dimension; wanted 12"):
         call(module, x(6, C), x(6, 11))
-    with pytest.raises(TypeError, match="key is torch.float32; wanted torch.float64"):
+    with pytest.raises(TypeError, match=r"key is torch.float32; wanted torch.float64"):
         call(module, x(6, C), x(6, C).float())
     with pytest.raises(ValueError, match="forward_packed does not serve add_bias_kv or add_zero_attn"):
         call(attention("rela-g", C, H, add_zero_attn=True), x(6, C), x(6, C))

@@ -146,7 +146,7 @@ def test_autocast(kind: str, dtype: torch.dtype):
 def test_autocast_takes_half_inputs_beside_float32_parameters():
     module = attention("rela-g", C, H, dtype=torch.float32)
     x = normal(2, 5, C, dtype=torch.bfloat16)
-    with pytest.raises(TypeError, match="query is torch.bfloat16; wanted torch.float32, as the parameters"):
+    with pytest.raises(TypeError, match=r"query is torch.bfloat16; wanted torch.float32, as the parameters"):
         module(x, x, x)
     with torch.autocast("cpu", torch.bfloat16):
         assert module(x, x, x)[0].dtype == torch.bfloat16
