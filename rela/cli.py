@@ -5,6 +5,7 @@ Heavy imports happen inside the commands, so that `rela --help` answers at once.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -43,22 +44,33 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; what a user can put right is one line on stderr and exit code 2."""
-    warnings.showwarning = lambda message, *_: print(f"rela: warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: print(f"rela: warning: {one_line(message)}", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # text is UTF-8 here, whatever the locale says
     try:
         code = app(arguments, standalone_mode=False)
-    except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
+        sys.stdout.flush()  # here, where a reader that went away is dealt with
+    except (ValueError, ImportError, OSError, RuntimeError) as error:
         if os.environ.get("RELA_TRACEBACK"):
             raise
         if isinstance(error, BrokenPipeError):  # the reader of our output went away: `rela translate … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(1) from None
+        if type(error).__name__ == "Abort":  # what older releases of typer make of Ctrl-C
+            fail("interrupted", code=130)
         fail(describe(error))
     except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from the last checkpoint", code=130)
+        fail("interrupted", code=130)
     except Exception as error:
         if hasattr(error, "format_message"):  # the command line itself was wrong
-            fail(error.format_message())
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(error.format_message())
+                raise SystemExit(2) from None
+            fail(one_line(error.format_message()))
         raise
+    if code == 130:  # what typer makes of Ctrl-C
+        fail("interrupted", code=130)
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
@@ -71,7 +83,11 @@ def describe(error: Exception) -> str:
     """An exception in one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error) or type(error).__name__
+
+
+def one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 @data_app.command("toy")
@@ -151,7 +167,12 @@ def train(
     from rela.config import load_config
     from rela.training.trainer import train as run
 
-    print(run(load_config(config, overrides or ()), quiet))
+    try:
+        finished = run(load_config(config, overrides or ()), quiet)
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on from the last checkpoint", code=130)
+    if os.environ.get("RANK", "0") == "0":  # one process of those that torchrun started
+        print(finished)
 
 
 @app.command()
@@ -184,6 +205,9 @@ def translate(
     seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
     max_length_ratio: Annotated[float | None, typer.Option(help="Longest output, in source lengths.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Source tokens decoded together.")] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Lines read before the first is answered; 1 in a dialogue.")
+    ] = None,
     scores: Annotated[bool, typer.Option(help="Put score and tab before each translation.")] = False,
     alignments: Annotated[bool, typer.Option(help="Put tab and Pharaoh links behind each translation.")] = False,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
@@ -195,13 +219,13 @@ def translate(
     """
     from rela.decoding.translate import WINDOW, Translator
 
-    if format not in ("text", "jsonl"):
-        raise ValueError(f"format is {format!r}; wanted text or jsonl")
+    check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
     given = {"beam": beam, "length_penalty": length_penalty, "sampling": sampling or None, "temperature": temperature,
              "seed": seed, "max_length_ratio": max_length_ratio, "batch_tokens": batch_tokens}  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
-    window = 1 if source is None and sys.stdin.isatty() else WINDOW
+    if window is None:
+        window = 1 if source is None and sys.stdin.isatty() else WINDOW
     with output_lines(out) as write:
         sources = Remembered(input_lines(source))
         for number, group in enumerate(translator.translate_stream(sources, nbest, window, **options)):
@@ -233,10 +257,15 @@ def translation_line(
 def align_all(translator: Any, source: str, targets: list[str]) -> list[str]:
     """Pharaoh links of a source with each of its translations."""
     from rela.analysis.align import Aligner
+    from rela.decoding.translate import PairTooLong
     from rela.evaluation.alignment import pharaoh
 
     aligner = Aligner(translator)
-    return [pharaoh(links) for links in aligner.align([source] * len(targets), targets)]
+    try:
+        return [pharaoh(links) for links in aligner.align([source] * len(targets), targets)]
+    except PairTooLong as error:  # its translation was cut with a warning, and is worth printing
+        warnings.warn(f"no alignment: {error}", stacklevel=2)
+        return [""] * len(targets)
 
 
 @app.command()
@@ -252,11 +281,11 @@ def score(
 
     Example: `rela score runs/demo/model test.en test.de --tokens`
     """
-    from rela.data.corpus import read_pairs
     from rela.decoding.translate import WINDOW, Translator
 
+    check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
-    for chunk in chunked(read_pairs(source, target, "raise"), WINDOW):
+    for chunk in chunked(paired_lines(source, target), WINDOW):
         for item in translator.score(*map(list, zip(*chunk, strict=True))):
             if format == "jsonl":
                 print(
@@ -285,6 +314,7 @@ def evaluate(
     from rela.data.corpus import read_lines
     from rela.evaluation.scores import bleu, chrf, tokenised_bleu
 
+    check_format(format, "text", "json")
     hypotheses, references = list(read_lines(hypothesis)), list(read_lines(reference))
     if len(hypotheses) != len(references):
         raise ValueError(
@@ -347,6 +377,23 @@ def input_lines(path: Path | None) -> Iterator[str]:
     from rela.data.corpus import read_lines
 
     return read_lines("-" if path is None else path)
+
+
+def paired_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """The n-th lines of two files, empty ones too; files of unequal length are an error at their end."""
+    from itertools import zip_longest
+
+    from rela.data.corpus import read_lines
+
+    for left, right in zip_longest(read_lines(source), read_lines(target)):
+        if left is None or right is None:
+            raise ValueError(f"{source if left is None else target} ends first; wanted as many lines in both files")
+        yield left, right
+
+
+def check_format(format: str, *known: str) -> None:
+    if format not in known:
+        raise ValueError(f"format is {format!r}; wanted {' or '.join(known)}")
 
 
 class Remembered:

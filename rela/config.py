@@ -7,6 +7,9 @@ below, and a key that is not below is an error that names the known ones.
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
+import re
 import types
 import typing
 from dataclasses import dataclass, field
@@ -24,7 +27,7 @@ class CorpusConfig:
     """How often each pair is seen in an epoch: 2 twice, 0.5 every other epoch's worth (a seeded half)."""
 
     def __post_init__(self) -> None:
-        require(self.weight > 0, "weight", self.weight, "a number above 0")
+        require(0 < self.weight < math.inf, "weight", self.weight, "a number above 0")
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ class ModelConfig:
         require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width {self.width}")
         for name in ("dropout", "attention_dropout"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "in [0, 1)")
-        require(isinstance(self.threshold, float) or self.threshold == "learned", "threshold", self.threshold,
-                'a number or "learned"')  # fmt: skip
+        number = isinstance(self.threshold, (int, float)) and math.isfinite(self.threshold)
+        require(number or self.threshold == "learned", "threshold", self.threshold, 'a number or "learned"')
         require(self.target_sparsity is None or 0 <= self.target_sparsity <= 1, "target_sparsity",
                 self.target_sparsity, "in [0, 1]")  # fmt: skip
         require(self.tied_embeddings in ("all", "target", "none"), "tied_embeddings", self.tied_embeddings,
@@ -164,7 +167,8 @@ class TrainConfig:
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("validate_every", "bleu_every", "patience", "clip_norm", "weight_decay", "sparsity_weight"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        for name in ("learning_rate", "epsilon"):
+            require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "above 0")
         require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "beta1, beta2", (self.beta1, self.beta2), "in [0, 1)")
         require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "in [0, 1)")
         require(self.precision in ("auto", "bf16", "fp32"), "precision", self.precision, '"auto", "bf16" or "fp32"')
@@ -192,10 +196,10 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         require(self.beam >= 1, "beam", self.beam, "at least 1")
         require(self.length_penalty >= 0, "length_penalty", self.length_penalty, "at least 0")
-        require(self.max_length_ratio > 0, "max_length_ratio", self.max_length_ratio, "above 0")
+        require(0 < self.max_length_ratio < math.inf, "max_length_ratio", self.max_length_ratio, "above 0")
         require(self.max_length_extra >= 0, "max_length_extra", self.max_length_extra, "at least 0")
         require(self.batch_tokens >= 1, "batch_tokens", self.batch_tokens, "at least 1")
-        require(self.temperature > 0, "temperature", self.temperature, "above 0")
+        require(0 < self.temperature < math.inf, "temperature", self.temperature, "above 0")
 
 
 @dataclass(frozen=True)
@@ -216,13 +220,8 @@ def require(condition: bool, name: str, came: object, wanted: str) -> None:
 
 def load_config(path: str | Path, overrides: typing.Sequence[str] = ()) -> Config:
     """Read an experiment from YAML, then apply overrides such as "train.steps=500"."""
-    import yaml
-
-    text = Path(path).read_text(encoding="utf-8")
-    try:
-        values = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    values = read_yaml(path)
+    values = {} if values is None else values
     if not isinstance(values, dict):
         raise ValueError(
             f"{path} holds a {type(values).__name__}; wanted a mapping with sections {', '.join(section_names())}"
@@ -231,15 +230,49 @@ def load_config(path: str | Path, overrides: typing.Sequence[str] = ()) -> Confi
         key, separator, value = override.partition("=")
         if not separator or not key:
             raise ValueError(f"override {override!r}; wanted key=value, such as train.steps=500")
-        set_nested(values, key.split("."), yaml.safe_load(value))
+        set_nested(values, key.split("."), parse_yaml(value, f"override {override!r}"))
     return from_dict(Config, values, str(path))
 
 
-def save_config(config: Any, path: str | Path) -> None:
-    """Write a configuration as YAML that `load_config` reads back as an equal value."""
+def read_yaml(path: str | Path) -> Any:
+    """The values of a YAML file, or a ValueError that names it."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not valid YAML: byte {error.start} is not UTF-8") from None
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The values of YAML text, of which only true and false are truth values: "off" and "no" (Norwegian) are text."""
     import yaml
 
-    Path(path).write_text(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own table, less its booleans)
+            first: [(tag, form) for tag, form in resolvers if not tag.endswith(":bool")]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+    )
+    try:
+        return yaml.load(text, Loader)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def save_config(config: Any, path: str | Path) -> None:
+    """Write a configuration, whole or not at all, as YAML that `load_config` reads back as an equal value."""
+    import yaml
+
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -278,6 +311,9 @@ def coerce(wanted: Any, value: Any, where: str) -> Any:
     """The value as the annotated type, or a ValueError; numbers widen, nothing else is guessed."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
+        for option in arguments:
+            if dataclasses.is_dataclass(option) and isinstance(value, dict):
+                return coerce(option, value, where)  # its own error names the field that is wrong
         for option in arguments:
             try:
                 return coerce(option, value, where)

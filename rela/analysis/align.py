@@ -45,7 +45,14 @@ class Aligner:
     def __init__(self, translator: Translator, choice: AlignmentChoice | None = None) -> None:
         self.translator = translator
         remembered = load_choice(translator.folder) if translator.folder else None
-        self.choice = choice or remembered or default_choice(translator.config.model.decoder_layers)
+        shape = translator.config.model
+        self.choice = choice or remembered or default_choice(shape.decoder_layers)
+        layer, head = self.choice.layer, self.choice.head
+        if not 0 <= layer < shape.decoder_layers or not (head is None or 0 <= head < shape.heads):
+            raise ModelFolderError(
+                f"alignments are read from layer {layer}, head {head}, and the model has "
+                f"{shape.decoder_layers} layers of {shape.heads} heads, counting from 0"
+            )
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[frozenset[Link]]:
         """The links (source word, target word) of each pair, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -142,7 +143,7 @@ class Search:
         Where `row_multiple` wants more rows than the undone sentences have, done ones stay as company.
         """
         undone = (~self.done).nonzero().flatten()
-        group = max(row_multiple // self.beam, 1)
+        group = math.lcm(row_multiple, self.beam) // self.beam
         room = -(-undone.numel() // group) * group
         if room >= self.alive.size(0):
             return None

@@ -37,7 +37,7 @@ def sample(
     drawn: list[Tensor] = []
     while not bool(done.all()):
         log_probs, state = step(tokens, state)
-        log_probs[:, list(banned)] = float("-inf")
+        log_probs = log_probs.index_fill(1, torch.tensor(banned, dtype=torch.long, device=device), float("-inf"))
         noise = torch.cat([gumbel(samples, log_probs.size(-1), generator) for generator in generators]).to(device)
         tokens = (log_probs / temperature + noise).argmax(-1)
         tokens = torch.where(done | (len(drawn) >= limits), eos, tokens)

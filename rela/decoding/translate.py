@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ from rela.model.transformer import KEY_MULTIPLE, Transformer
 ROW_MULTIPLE = 8
 # Lines that are read, sorted by length and translated together when input is streamed.
 WINDOW = 2048
+
+
+class PairTooLong(ValueError):
+    """A sentence pair has more subwords than the model has positions."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,12 @@ class Translator:
         self, lines: Iterable[str], nbest: int = 1, window: int = WINDOW, **options
     ) -> Iterator[list[Translation]]:
         """Translations in the order of the lines, which are read `window` at a time."""
+        for name, value in (("nbest", nbest), ("window", window)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}; wanted at least 1")
         decode = dataclasses.replace(self.config.decode, **options)
+        if decode.sampling:
+            decode = dataclasses.replace(decode, beam=nbest)  # as many draws as are asked for, and all of them given
         if nbest > decode.beam:
             raise ValueError(f"nbest is {nbest}; wanted at most the beam, {decode.beam}")
         stream, number = iter(lines), 0
@@ -124,10 +134,10 @@ class Translator:
         if not full:
             return answers
         chosen = [sources[i] for i in full]
-        company = -len(chosen) % max(ROW_MULTIPLE // decode.beam, 1)
+        company = -len(chosen) % (math.lcm(ROW_MULTIPLE, decode.beam) // decode.beam)
         state, max_lengths = self.start(chosen + [chosen[-1]] * company, decode)
         if decode.sampling:
-            seeds = [decode.seed + numbers[i] for i in [*full, *[full[-1]] * company]]
+            seeds = [(decode.seed * 1_000_003 + numbers[i]) % 2**63 for i in [*full, *[full[-1]] * company]]
             found = sample(
                 self.model.decode_step, state, max_lengths, samples=decode.beam, bos=BOS, eos=EOS, seeds=seeds,
                 temperature=decode.temperature, banned=(PAD, BOS, UNK),
@@ -138,6 +148,8 @@ class Translator:
                 alpha=decode.length_penalty, banned=(PAD, BOS, UNK), reorder=reorder, row_multiple=ROW_MULTIPLE,
             )  # fmt: skip
         for i, hypotheses in zip(full, found, strict=False):
+            if not hypotheses:
+                raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
             answers[i] = hypotheses
         return answers
 
@@ -181,9 +193,10 @@ class Translator:
         """Subword ids of both sides; a pair too long for the model is an error, since a cut one has another score."""
         pair = self.subwords.encode(source), self.subwords.encode(target)
         limit = self.config.model.max_length - 1
-        for name, ids in zip(("source", "target"), pair, strict=True):
+        for name, text, ids in zip(("source", "target"), (source, target), pair, strict=True):
             if len(ids) > limit:
-                raise ValueError(f"a {name} has {len(ids)} subwords; the model takes at most {limit}")
+                start = " ".join(text.split())[:30]
+                raise PairTooLong(f"the {name} {start!r}… has {len(ids)} subwords; the model takes at most {limit}")
         return pair
 
     @torch.inference_mode()

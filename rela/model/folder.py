@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from rela.config import Config, from_dict, save_config
+from rela.config import Config, from_dict, read_yaml, save_config
 from rela.model.transformer import Transformer
 
 WEIGHTS, CONFIG, SUBWORDS = "model.safetensors", "config.yaml", "subwords.model"
@@ -36,6 +36,9 @@ def save_folder(path: str | Path, config: Config, weights: dict[str, Tensor], su
 
 def replace_folder(fresh: Path, path: Path) -> None:
     """Put a finished folder in the place of an old one; at every moment one of the two is whole on disk."""
+    for file in fresh.iterdir():  # a name must not reach the disk before what it names
+        with open(file, "rb") as content:
+            os.fsync(content.fileno())
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
@@ -45,12 +48,14 @@ def replace_folder(fresh: Path, path: Path) -> None:
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Tensors to a safetensors file, flushed to the disk before this returns."""
+    """Tensors to a safetensors file."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, path)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, path)
+    except SafetensorError as error:  # also what a full disk comes as
+        raise OSError(f"{path} could not be written: {error}") from None
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -96,8 +101,6 @@ def load_into(model: Transformer, weights: dict[str, Tensor], where: str) -> Non
 
 def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
     """The model, its config and its subword model, read from a folder."""
-    import yaml
-
     path = Path(path)
     if not path.is_dir():
         raise ModelFolderError(f"{path} is not a model folder; wanted one with {WEIGHTS}, {CONFIG} and {SUBWORDS}")
@@ -105,10 +108,12 @@ def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
         if not (path / name).is_file():
             raise ModelFolderError(f"{path} has no {name}; wanted a folder with {WEIGHTS}, {CONFIG} and {SUBWORDS}")
     try:
-        values = yaml.safe_load((path / CONFIG).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ModelFolderError(f"{path / CONFIG} is not valid YAML: {' '.join(str(error).split())}") from None
-    config = from_dict(Config, values, str(path / CONFIG))
-    model = Transformer(config.model)
+        config = from_dict(Config, read_yaml(path / CONFIG), str(path / CONFIG))
+    except ValueError as error:
+        raise ModelFolderError(str(error)) from None
+    try:
+        model = Transformer(config.model)
+    except ValueError as error:  # an attention kind, say, that there is not
+        raise ModelFolderError(f"{path / CONFIG}: {error}") from None
     load_into(model, load_weights(path / WEIGHTS), str(path / WEIGHTS))
     return model.eval(), config, (path / SUBWORDS).read_bytes()

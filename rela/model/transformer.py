@@ -89,7 +89,7 @@ class Transformer(nn.Module):
             "encoder attention": [layer.attention for layer in self.encoder],
             "decoder attention": [layer.attention for layer in self.decoder],
             "cross attention": [layer.cross for layer in self.decoder],
-            "feed-forward": [x.feed_forward for x in self.encoder] + [x.feed_forward for x in self.decoder],
+            "feed-forward": [*(x.feed_forward for x in self.encoder), *(x.feed_forward for x in self.decoder)],
             "output": [self.output],
             "layer norms": [self],
         }

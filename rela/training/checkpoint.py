@@ -17,6 +17,7 @@ from rela.config import Config, save_config
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, replace_folder, save_weights
 
 OPTIMISER, PROGRESS = "optimiser.safetensors", "progress.json"
+REQUIRED = {"step", "position", "best_loss", "bad_validations", "batches", "data"}
 
 
 class CheckpointError(RuntimeError):
@@ -52,7 +53,8 @@ class Checkpoints:
         fresh = self.directory / f".{path.name}.{os.getpid()}.new"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(fresh, ignore_errors=True)
+            for leftover in self.directory.glob(".step-*"):  # of a process killed while it was writing
+                shutil.rmtree(leftover, ignore_errors=True)
             fresh.mkdir()
             save_weights(weights, fresh / WEIGHTS)
             save_weights(optimiser, fresh / OPTIMISER)
@@ -81,8 +83,10 @@ class Checkpoints:
         """(progress, weights, optimiser tensors) of a checkpoint."""
         try:
             progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise CheckpointError(f"{path / PROGRESS} is damaged: {error}") from None
+        if not isinstance(progress, dict) or not progress.keys() >= REQUIRED:
+            raise CheckpointError(f"{path / PROGRESS} is damaged; wanted {', '.join(sorted(REQUIRED))} in it")
         return progress, load_weights(path / WEIGHTS), load_weights(path / OPTIMISER)
 
 
@@ -104,7 +108,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
         state.setdefault(int(index), {})[field] = tensor
     whole = optimiser.state_dict()
     count = sum(len(group["params"]) for group in whole["param_groups"])
-    if set(state) - set(range(count)):
+    if set(state) != set(range(count)):
         raise CheckpointError(f"the optimiser's state has {len(state)} parameters; the model has {count}")
     optimiser.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
 
@@ -113,6 +117,11 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the weights of several model folders, summed in float64."""
     if not folders:
         raise ModelFolderError("no model folders to average")
+    vocabularies = {(folder / SUBWORDS).read_bytes() for folder in folders}
+    if len(vocabularies) > 1:
+        raise ModelFolderError(
+            f"{len(vocabularies)} different {SUBWORDS} in the folders; wanted checkpoints of one run"
+        )
     total = {name: tensor.double() for name, tensor in load_weights(folders[0] / WEIGHTS).items()}
     for folder in folders[1:]:
         weights = load_weights(folder / WEIGHTS)

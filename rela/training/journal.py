@@ -25,6 +25,7 @@ class Journal:
 
     def write(self, event: str, step: int, **values: Any) -> None:
         """Record an event with its numbers."""
+        values = {name: None if value != value else value for name, value in values.items()}  # JSON has no NaN
         row = {"event": event, "step": step, "time": round(time.time(), 3), **values}
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()

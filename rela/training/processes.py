@@ -50,7 +50,7 @@ def join_processes(device: str) -> Iterator[Processes]:
     rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     chosen = pick_device(device)
     if chosen.type == "cuda":
-        chosen = torch.device("cuda", local)
+        chosen = torch.device("cuda", local) if chosen.index is None or world > 1 else chosen
         torch.cuda.set_device(chosen)
     if world == 1:
         yield Processes(0, 1, chosen)

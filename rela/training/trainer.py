@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
+import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rela.config import Config, save_config, to_dict
+from rela.config import Config, read_yaml, save_config, to_dict
 from rela.data.batching import Batch, BatchStream, PreparedCorpus, one_pass
 from rela.data.subwords import Subwords
 from rela.decoding.translate import Translator
@@ -30,8 +33,9 @@ from rela.training.processes import Processes, join_processes
 from rela.training.schedule import inverse_square_root
 from rela.training.watchdog import TrainingFailed, Watchdog
 
+FINISHED = "finished.json"
 # Settings a resumed run may change; all others decide what the model becomes.
-FREE = {"directory", "steps", "log_every", "validate_every", "bleu_every", "save_every", "keep_last", "average_last",
+FREE = {"directory", "steps", "accumulate", "log_every", "validate_every", "bleu_every", "save_every", "keep_last", "average_last",
         "patience", "tensorboard", "device", "compile"}  # fmt: skip
 
 
@@ -49,6 +53,7 @@ class Trainer:
         self.corpus = PreparedCorpus.open(config.data.directory, "train")
         self.valid = PreparedCorpus.open(config.data.directory, "valid") if config.data.valid else None
         self.subwords = Subwords.load(Path(config.data.directory) / "subwords.model")
+        check_prepared(config, self.subwords.size, [self.corpus] if self.valid is None else [self.corpus, self.valid])
         self.config = config = fit_vocabulary(config, self.subwords.size)
         self.settings = config.train
         self.directory = Path(config.train.directory)
@@ -69,7 +74,12 @@ class Trainer:
     @property
     def batch_tokens(self) -> int:
         """Target tokens of one batch of one process: a step's, over the batches it is split into."""
-        return max(self.settings.tokens // (self.settings.accumulate * self.processes.world), 1)
+        return max(self.settings.tokens // self.batches, 1)
+
+    @property
+    def batches(self) -> int:
+        """Batches in one optimiser step, over all processes."""
+        return self.settings.accumulate * self.processes.world
 
     @property
     def static(self) -> bool:
@@ -80,9 +90,16 @@ class Trainer:
         """Train to the end, then write the average of the last checkpoints as the finished model."""
         self.resume()
         finished = self.directory / "model"
-        if self.step >= self.settings.steps and finished.is_dir():
+        over = self.step >= self.settings.steps or self.out_of_patience()
+        if over and is_average_of(finished, self.step, self.settings.average_last):
             return finished
         if self.processes.first:
+            if self.corpus.longest_target >= self.batch_tokens:
+                warnings.warn(
+                    f"training pairs of more than {self.batch_tokens - 1} target subwords are left out: a batch has "
+                    f"{self.batch_tokens} tokens (train.tokens over train.accumulate and processes)",
+                    stacklevel=2,
+                )
             self.directory.mkdir(parents=True, exist_ok=True)
             save_config(self.config, self.directory / "config.yaml")
         journal = (
@@ -96,7 +113,8 @@ class Trainer:
         )  # fmt: skip
         try:
             with stream, self.stop_signals():
-                self.loop(stream, journal)
+                if not over:
+                    self.loop(stream, journal)
             if not self.asked_to_stop:
                 self.write_finished(finished)
         finally:
@@ -129,7 +147,8 @@ class Trainer:
                     left = (
                         (self.settings.steps - self.step) * (tokens_since / self.settings.log_every) / max(speed, 1e-9)
                     )
-                    journal.train(self.step, loss, nll, self.learning_rate(), speed, left, peak_memory(self.device))
+                    rate = self.optimiser.param_groups[0]["lr"]
+                    journal.train(self.step, loss, nll, rate, speed, left, peak_memory(self.device))
                 self.watchdog.check(self.step, nll)
                 sums.zero_()
                 tokens_since, since = 0, time.monotonic()
@@ -207,6 +226,9 @@ class Trainer:
             journal.write("valid", self.step, loss=loss, nll=nll, perplexity=math.exp(min(nll, 50.0)))
             journal.say(f"step {self.step}: validation loss {loss:.3f}, perplexity {math.exp(min(nll, 50.0)):.2f}"
                         + (" (best so far)" if better else ""))  # fmt: skip
+        return self.out_of_patience()
+
+    def out_of_patience(self) -> bool:
         return bool(self.settings.patience) and self.bad_validations >= self.settings.patience
 
     def validate_bleu(self, journal: Journal | None) -> None:
@@ -214,11 +236,11 @@ class Trainer:
         if not self.processes.first:
             return
         assert self.config.data.valid is not None
-        from rela.data.corpus import read_lines
+        from rela.data.corpus import read_pairs
 
-        root = Path(self.config.data.root)
-        sources = list(read_lines(root / self.config.data.valid.source))
-        references = list(read_lines(root / self.config.data.valid.target))
+        root, valid = Path(self.config.data.root), self.config.data.valid
+        pairs = read_pairs(root / valid.source, root / valid.target, self.config.data.on_bad_line)
+        sources, references = map(list, zip(*pairs, strict=True))
         translator = Translator(self.model, self.subwords, self.config, str(self.device))
         score = bleu(translator.translate(sources, beam=1), references)
         self.model.train()
@@ -227,13 +249,15 @@ class Trainer:
             journal.say(f"step {self.step}: validation BLEU {score.value:.2f} (greedy)")
 
     def save(self) -> None:
-        """Write a checkpoint from the first process; the others wait."""
+        """Write a checkpoint from the first process; the others wait. Weights that are not numbers are not worth one."""
+        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
+            self.watchdog.check(self.step, math.nan)
         failure = ""
         if self.processes.first:
             tensors = {**optimiser_tensors(self.optimiser), "watchdog.counts": self.watchdog.counts}
             progress = {
                 "step": self.step, "position": self.position, "best_loss": None if math.isinf(self.best_loss) else self.best_loss,
-                "bad_validations": self.bad_validations, "batch_tokens": self.batch_tokens,
+                "bad_validations": self.bad_validations, "batches": self.batches, "data": self.data_facts(),
             }  # fmt: skip
             try:
                 self.checkpoints.save(progress, self.config, unique_weights(self.model), tensors, self.subwords.model)
@@ -253,12 +277,16 @@ class Trainer:
             raise CheckpointError(
                 f"{path} was trained with another vocabulary than that of {self.config.data.directory}"
             )
-        if progress["batch_tokens"] != self.batch_tokens:
+        if progress["data"] != self.data_facts():
+            raise CheckpointError(f"{path} was trained on other text than what is in {self.config.data.directory}")
+        if progress["batches"] != self.batches:
             raise CheckpointError(
-                f"{path} was trained with {progress['batch_tokens']} tokens a batch and process, and now it is "
-                f"{self.batch_tokens}; keep train.accumulate times the number of processes as it was"
+                f"{path} was trained with {progress['batches']} batches a step, and now it is {self.batches}; keep "
+                "train.accumulate times the number of processes as it was"
             )
         load_into(self.model, weights, str(path))
+        if "watchdog.counts" not in tensors:
+            raise CheckpointError(f"{path} lacks watchdog.counts in its optimiser")
         self.watchdog.counts = tensors.pop("watchdog.counts")
         restore_optimiser(self.optimiser, tensors)
         self.step, self.position = progress["step"], progress["position"]
@@ -270,7 +298,12 @@ class Trainer:
         if self.processes.first:
             last = self.checkpoints.paths()[-self.settings.average_last :]
             save_folder(path, self.config, average_weights(last), self.subwords.model)
+            mark_average(path, self.step, self.settings.average_last)
         self.processes.wait()
+
+    def data_facts(self) -> list[int]:
+        """What tells a resumed run that it goes on with the same text."""
+        return [len(self.corpus), self.corpus.source_tokens, self.corpus.target_tokens]
 
     def prepared_objective(self) -> nn.Module:
         """The objective compiled and distributed as the settings and processes want."""
@@ -315,6 +348,38 @@ def objective_inputs(batch: Batch) -> tuple:
     )  # fmt: skip
 
 
+def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> None:
+    """Refuse a prepared corpus that the configuration does not fit, before any time is spent."""
+    if config.data.vocabulary_size != size:
+        raise ValueError(
+            f"data.vocabulary_size is {config.data.vocabulary_size}, and {config.data.directory} was prepared with {size}"
+        )
+    longest = 1 + max(max(corpus.longest_source, corpus.longest_target) for corpus in corpora)
+    if longest > config.model.max_length:
+        raise ValueError(
+            f"model.max_length is {config.model.max_length}; wanted at least {longest}, the longest sentence"
+        )
+    if config.train.bleu_every and config.data.valid is not None:
+        for name in (config.data.valid.source, config.data.valid.target):
+            if not (Path(config.data.root) / name).is_file():
+                raise ValueError(f"train.bleu_every needs the validation text {Path(config.data.root) / name}")
+
+
+def mark_average(path: Path, step: int, count: int) -> None:
+    """Note in a finished model folder which checkpoints it is the mean of; a folder that is replaced loses the note."""
+    partial = path / f".{FINISHED}.{os.getpid()}"
+    partial.write_text(json.dumps({"step": step, "average_last": count}), encoding="utf-8")
+    os.replace(partial, path / FINISHED)
+
+
+def is_average_of(path: Path, step: int, count: int) -> bool:
+    """Whether a finished model folder is the mean of `count` checkpoints up to a step."""
+    try:
+        return json.loads((path / FINISHED).read_text(encoding="utf-8")) == {"step": step, "average_last": count}
+    except (OSError, ValueError):
+        return False
+
+
 def fit_vocabulary(config: Config, size: int) -> Config:
     """The config with the prepared vocabulary's size in its model."""
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocabulary_size=size))
@@ -335,9 +400,9 @@ def mix(*numbers: int) -> int:
 
 def check_same_experiment(path: Path, config: Config) -> None:
     """Refuse to go on with a run of another experiment: same data and model, same settings that shape the result."""
-    import yaml
-
-    before, now = yaml.safe_load(path.read_text(encoding="utf-8")), to_dict(config)
+    before, now = read_yaml(path), to_dict(config)
+    if not isinstance(before, dict) or not all(isinstance(before.get(name), dict) for name in ("model", "train")):
+        raise CheckpointError(f"{path} is damaged; wanted the configuration of a run")
     for section in ("model", "train"):
         for key, value in now[section].items():
             if key not in FREE and before.get(section, {}).get(key) != value:
