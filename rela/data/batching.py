@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rela.data.plan import plan_bucketed, plan_static
+from rela.data.plan import Numbers, plan_bucketed, plan_static
 from rela.data.shards import PreparedCorpus, Shard
 from rela.data.subwords import BOS, EOS, PAD
 
@@ -209,13 +209,14 @@ class Planner:
         assert self.seed is not None
         return np.random.default_rng([self.seed, epoch]).permutation(shards).tolist()
 
-    def plan(self, shard: Shard, number: int, epoch: int) -> Iterator[NDArray[np.int64]]:
+    def plan(self, shard: Shard, number: int, epoch: int) -> Iterator[Numbers]:
         """The batches of one shard in one epoch, each as the numbers of its pairs."""
-        sizes = shard.lengths() + 1  # [n, 2]
+        sizes = shard.lengths()  # [n, 2]
+        sizes += 1
         limits = np.array([self.source_limit, self.tokens])
         fits = (sizes <= limits).all(axis=1)
         self.too_long[number] = int(len(sizes) - fits.sum())
-        members = np.flatnonzero(fits)
+        members = np.flatnonzero(fits).astype(np.int32)
         generator = None
         if self.seed is not None:
             generator = np.random.default_rng([self.seed, epoch, 1 + number])
@@ -327,7 +328,7 @@ def produce(
     planner: Planner, rank: int, world: int, position: dict[str, int], pin: bool
 ) -> Generator[tuple[Batch, dict[str, int]], None, None]:
     """This rank's batch of each round, and the position after the round."""
-    mine: tuple[Shard, NDArray[np.int64]] | None = None
+    mine: tuple[Shard, Numbers] | None = None
     for number, (shard, members, after) in enumerate(walk(planner, position)):
         if number % world == rank:
             mine = shard, members
@@ -337,7 +338,7 @@ def produce(
             yield batch.pin_memory() if pin else batch, after
 
 
-def walk(planner: Planner, position: dict[str, int]) -> Iterator[tuple[Shard, NDArray[np.int64], dict[str, int]]]:
+def walk(planner: Planner, position: dict[str, int]) -> Iterator[tuple[Shard, Numbers, dict[str, int]]]:
     """Planned batches from a position on, without end, each with the position after it."""
     epoch, first_shard, first_batch = position["epoch"], position["shard"], position["batch"]
     barren = 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Numbers = NDArray[np.int64]
+Numbers = NDArray[np.integer[Any]]
 
 LOOK_AHEAD = 256
 """Sentences from which the last gap of a batch of constant size is filled."""

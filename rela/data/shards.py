@@ -101,9 +101,9 @@ class Shard:
         start, middle, end = self.index[2 * number : 2 * number + 3].tolist()
         return self.ids[start:middle], self.ids[middle:end]
 
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> NDArray[np.int32]:
         """Source and target length of each pair, [n, 2]."""
-        return np.diff(self.index).reshape(-1, 2)
+        return np.diff(self.index).astype(np.int32).reshape(-1, 2)
 
 
 class PreparedCorpus:
@@ -119,8 +119,8 @@ class PreparedCorpus:
         self.weights: list[float] = facts["weights"]
         self.shard_sizes: list[int] = facts["shards"]
         self.starts = np.cumsum([0, *self.shard_sizes])
-        # Two shards stay mapped: the one being read and the one that a resumed or second reader is in.
-        self.shard = lru_cache(maxsize=2)(self._map)
+        # One shard stays mapped: pages that were read count as this process's memory until they are unmapped.
+        self.shard = lru_cache(maxsize=1)(self._map)
 
     @classmethod
     def open(cls, directory: str | Path, split: str) -> PreparedCorpus:
@@ -156,13 +156,12 @@ class PreparedCorpus:
         count = self.shard_sizes[number]
         if count == 0:
             return Shard(np.zeros(0, "<u2"), np.zeros(1, np.int64), np.zeros(0, np.uint16))
-        types = (id_type(self.vocabulary_size), np.dtype("<i8"), np.dtype("<u2"))
-        files = shard_files(self.directory / IDS, self.split, number)
-        # asarray: slices of a plain view cost a fraction of slices of np.memmap
-        ids, index, corpus = (
-            np.asarray(np.memmap(path, dtype=kind, mode="r")) for path, kind in zip(files, types, strict=True)
+        ids, index, corpus = shard_files(self.directory / IDS, self.split, number)
+        return Shard(
+            map_file(ids, id_type(self.vocabulary_size)),
+            map_file(index, np.dtype("<i8")),
+            map_file(corpus, np.dtype("<u2")),
         )
-        return Shard(ids, index, corpus)
 
     def _check_files(self) -> None:
         """Every shard file has the size that its index promises."""
@@ -176,6 +175,11 @@ class PreparedCorpus:
             with index.open("rb") as file:
                 file.seek(-8, 2)
                 check_size(ids, width * int(np.frombuffer(file.read(8), "<i8")[0]))
+
+
+def map_file(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
+    """A file as an array; a plain one, because slices of np.memmap cost several times as much."""
+    return np.asarray(np.memmap(path, dtype=kind, mode="r"))
 
 
 def check_size(path: Path, wanted: int) -> None:
