@@ -16,6 +16,7 @@ from rela.kernels.problem import Problem
 from rela.kernels.scores import (
     activate,
     differentiate,
+    dropout_key,
     head_of,
     kept,
     load_mask,
@@ -170,7 +171,7 @@ def query_gradient_kernel(
     if mask is not None:
         mask = head_of(mask, mask_strides, i_b, i_h)
     if seed is not None:
-        seed = tl.load(seed)
+        key_0, key_1 = dropout_key(seed, i_b, i_h)
 
     o_row = tl.arange(0, BT)
     o_col = tl.arange(0, BS)
@@ -218,7 +219,7 @@ def query_gradient_kernel(
                 if RAGGED and ACTIVATION == "leaky_relu":
                     b_ds = tl.where(m_seen, b_ds, 0.0)  # a leaky weight has a slope at zero too
                 if seed is not None:
-                    b_ds = tl.where(kept(seed, drop_below, i_b, i_h, o_t[:, None], o_s[None, :]), b_ds, 0.0)
+                    b_ds = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_ds, 0.0)
                 if d_theta is not None:
                     b_dtheta += tl.sum(b_ds, axis=1)
                 b_dq = tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
@@ -280,8 +281,6 @@ def key_gradient_kernel(
     v = head_of(v, v_strides, i_b, i_hk)
     dk = head_of(dk, dk_strides, i_b, i_hk)
     dv = head_of(dv, dk_strides, i_b, i_hk)
-    if seed is not None:
-        seed = tl.load(seed)
 
     o_row = tl.arange(0, BS)
     o_col = tl.arange(0, BT)
@@ -312,6 +311,8 @@ def key_gradient_kernel(
         b_theta = None
         if threshold is not None:
             b_theta = tl.load(threshold + i_h).to(tl.float32) * threshold_scale
+        if seed is not None:
+            key_0, key_1 = dropout_key(seed, i_b, i_h)
         b_dtheta = tl.zeros([BS], dtype=tl.float32)
         for RAGGED in tl.static_range(2):
             if RAGGED:
@@ -342,7 +343,7 @@ def key_gradient_kernel(
                     if RAGGED and ACTIVATION == "leaky_relu":
                         b_ds = tl.where(m_seen, b_ds, 0.0)
                     if seed is not None:
-                        m_kept = kept(seed, drop_below, i_b, i_h, o_t[None, :], o_s[:, None])
+                        m_kept = kept(key_0, key_1, drop_below, o_t[None, :], o_s[:, None])
                         b_w = tl.where(m_kept, b_w, 0.0)
                         b_ds = tl.where(m_kept, b_ds, 0.0)
                     if d_theta is not None:

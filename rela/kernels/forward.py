@@ -11,7 +11,17 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.problem import Problem
-from rela.kernels.scores import activate, head_of, kept, load_mask, load_rows, seen_keys, shifted, store_rows
+from rela.kernels.scores import (
+    activate,
+    dropout_key,
+    head_of,
+    kept,
+    load_mask,
+    load_rows,
+    seen_keys,
+    shifted,
+    store_rows,
+)
 from rela.kernels.tiles import Tiles, forward_tiles
 
 Statistics = tuple[Tensor, Tensor, Tensor]  # non-zeros, argmax, largest: each [B, H, T]
@@ -104,7 +114,7 @@ def forward_kernel(
     if mask is not None:
         mask = head_of(mask, mask_strides, i_b, i_h)
     if seed is not None:
-        seed = tl.load(seed)
+        key_0, key_1 = dropout_key(seed, i_b, i_h)
 
     o_row = tl.arange(0, BT)
     o_col = tl.arange(0, BS)
@@ -154,7 +164,7 @@ def forward_kernel(
                 b_argmax = tl.where(b_best > b_largest, b_where + i_s, b_argmax)
                 b_largest = tl.maximum(b_best, b_largest)
             if seed is not None:
-                b_w = tl.where(kept(seed, drop_below, i_b, i_h, o_t[:, None], o_s[None, :]), b_w, 0.0)
+                b_w = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_w, 0.0)
             if SKIP:
                 # an empty tile never touches V; the branch keeps V from being loaded ahead
                 if tl.max(tl.abs(b_w)) != 0.0:

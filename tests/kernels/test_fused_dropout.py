@@ -37,6 +37,13 @@ def test_neither_rows_nor_columns_nor_heads_repeat():
             assert abs((one == other).float().mean() - wanted) < 5 * (wanted * (1 - wanted) / one.numel()) ** 0.5
 
 
+def test_neighbours_are_independent():
+    centred = (mask_of(2, 2, 64, 64, seed=2) == 0).float() - RATE
+    for step in [(0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (0, 16), (16, 0), (0, 32), (32, 0)]:
+        correlation = (centred * centred.roll(step, (2, 3))).mean() / (RATE * (1 - RATE))
+        assert abs(correlation) < 5 / centred.numel() ** 0.5, step
+
+
 def test_a_seed_gives_one_mask_whether_number_or_tensor():
     mask = mask_of(1, 2, 20, 16, seed=5)
     assert torch.equal(mask, mask_of(1, 2, 20, 16, seed=torch.tensor(5, device=DEVICE)))
