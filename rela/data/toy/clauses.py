@@ -211,8 +211,8 @@ def _takes_kein(complement: Complement) -> bool:
 def _german_middle(clause: Clause, role: str, with_subject: bool, with_time: bool) -> Words:
     """All between the finite verb and the closing words.
 
-    Pronouns come first, then the time, definite objects, adverbs of frequency or nicht, indefinite objects, and last
-    what belongs most closely to the verb: prepositional objects, manner, place.
+    Pronouns come first, then the time, a definite object, adverbs of frequency or nicht, an indefinite or second object,
+    and last what belongs most closely to the verb: prepositional objects, manner, place.
     """
     predicate = clause.predicate
     subject = clause.subject.german(role + "s", "nom") if with_subject else []
@@ -223,7 +223,7 @@ def _german_middle(clause: Clause, role: str, with_subject: bool, with_time: boo
         words = [*words, reflexive] if clause.subject.is_pronoun else [reflexive, *words]
     pronouns: Words = []
     definite: Words = []
-    indefinite: Words = []
+    later: Words = []
     instrument: Words = []  # Gitarre in Gitarre spielen: as close to the verb as a separable prefix
     negation = role + ".neg" if clause.is_negated else ""
     for position, complement in enumerate(predicate.objects):
@@ -234,8 +234,12 @@ def _german_middle(clause: Clause, role: str, with_subject: bool, with_time: boo
             negation = ""
         if isinstance(phrase, Instrument):
             instrument = rendered
+        elif phrase.is_pronoun:
+            pronouns += rendered
+        elif phrase.is_definite and not definite:
+            definite += rendered
         else:
-            (pronouns if phrase.is_pronoun else definite if phrase.is_definite else indefinite).extend(rendered)
+            later += rendered
     words += pronouns
     if with_time and clause.time:
         words += clause.time.german(role + "t")
@@ -244,7 +248,7 @@ def _german_middle(clause: Clause, role: str, with_subject: bool, with_time: boo
         words += clause.frequency.german(role + "f")
     if negation:
         words.append(Word("nicht", (negation,)))
-    words += indefinite
+    words += later
     if predicate.prepositional:
         words += predicate.prepositional.german(role + "q")
     if predicate.manner:

@@ -50,6 +50,12 @@ def plain_clauses() -> Space[Clause]:
 
 
 @cache
+def _general_clauses() -> Space[Clause]:
+    """Clauses in the simple present: what happens whenever something else does."""
+    return statements(clause, SHORT, lambda verb: Items([Moment()]))
+
+
+@cache
 def _copular_clauses() -> Space[Clause]:
     """Somebody is tired, and so on."""
 
@@ -128,8 +134,8 @@ def conditionals() -> Space[Sentence]:
         first = [wenn, *german_subordinate(condition, "a"), komma]
         return make_sentence(english, [*first, *german_question(main, "b")])
 
-    conditions = Union([_copular_clauses(), _weather_clauses(), plain_clauses()], [1, 1, 1])
-    return Product(make, conditions, plain_clauses())
+    conditions = Union([_copular_clauses(), _weather_clauses(), _general_clauses()], [1, 1, 1])
+    return Product(make, conditions, _general_clauses())
 
 
 def relative_clauses() -> Space[Sentence]:

@@ -89,5 +89,7 @@ def dative_plural(plural: str) -> str:
 
 
 def genitive_singular(nominative: str, gender: str) -> str:
-    """The regular genitive of a noun that does not take -es."""
-    return nominative if gender == "f" else nominative + "s"
+    """The regular genitive: -es after a sibilant, else -s; feminine nouns take nothing."""
+    if gender == "f":
+        return nominative
+    return nominative + ("es" if nominative.endswith(("s", "ß", "x", "z", "sch")) else "s")

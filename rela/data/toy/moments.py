@@ -50,8 +50,8 @@ _CURRENT = Union([Items([Moment("progressive")]), timed("progressive", particles
 
 def present_moments(verb: Verb) -> Space[Moment]:
     """Simple present, habits and, unless the verb is a state, the progressive."""
-    if "state" in verb.flags:
-        return _PLAIN
+    if not verb.flags.isdisjoint(("state", "lasting")):
+        return plain_moments(verb)
     if "simple" in verb.flags:
         return _HABITUAL
     return Union([_HABITUAL, _CURRENT], [1, 1])
@@ -131,6 +131,6 @@ def embedded_moments(verb: Verb) -> Space[Moment]:
     return Items(moments)
 
 
-BE_MOMENTS = Union(
-    [Items(Moment(tense, is_negated=no) for tense in ("present", "past")) for no in (False, True)], [3, 1]
-)
+BE_MOMENTS: Space[Moment] = Items([Moment(), Moment("past")])
+NEGATED_BE_MOMENTS: Space[Moment] = Items([Moment(is_negated=True), Moment("past", is_negated=True)])
+ANY_BE_MOMENTS = Union([BE_MOMENTS, NEGATED_BE_MOMENTS], [3, 1])

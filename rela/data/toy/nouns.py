@@ -46,16 +46,16 @@ _TABLES = {
         nurse | Krankenschwester, Krankenschwestern | f
     """,
     "person kin": """
-        father | Vater | m, single
-        mother | Mutter | f, single
+        father | Vater, Väter | m, single
+        mother | Mutter, Mütter | f, single
         brother | Bruder, Brüder | m
         sister | Schwester, Schwestern | f
         son | Sohn, Söhne | m, gen=Sohnes
         daughter | Tochter, Töchter | f
         uncle | Onkel | m, single
         aunt | Tante, Tanten | f
-        grandfather | Großvater | m, single
-        grandmother | Großmutter | f, single
+        grandfather | Großvater, Großväter | m, single
+        grandmother | Großmutter, Großmütter | f, single
     """,
     "animal": """
         dog | Hund, Hunde | m, pet
@@ -129,10 +129,10 @@ _TABLES = {
         sports car | Sportwagen | m
     """,
     "transport": """
-        bus | Bus, Busse | m
+        bus | Bus, Busse | m, gen=Busses
         train | Zug, Züge | m
         taxi | Taxi, Taxis | n
-        school bus | Schulbus, Schulbusse | m
+        school bus | Schulbus, Schulbusse | m, gen=Schulbusses
         ship | Schiff, Schiffe | n
     """,
     "furniture goods": """
@@ -173,7 +173,7 @@ _TABLES = {
         ring | Ring, Ringe | m
         coffee cup | Kaffeetasse, Kaffeetassen | f, crockery
         wine glass | Weinglas, Weingläser | n, crockery
-        bread knife | Brotmesser | n, crockery
+        bread knife, knives | Brotmesser | n, crockery
         house key | Hausschlüssel | m
         city map | Stadtplan, Stadtpläne | m
     """,

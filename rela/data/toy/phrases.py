@@ -238,12 +238,11 @@ class Asked:
         return [Word(self.german_text, (role + ".n",))]
 
 
-def _contracted(preposition: Word, words: Words, phrase: NounPhrase) -> Words:
-    """The preposition and the phrase, with the definite article drawn into the preposition where German does so."""
-    if isinstance(phrase, Nominal) and phrase.determiner is THE:
-        article, *others = words
-        if text := CONTRACTIONS.get((preposition.text, article.text)):
-            return [Word(text, preposition.marks + article.marks), *others]
+def _contracted(preposition: Word, words: Words) -> Words:
+    """The preposition and a phrase with a definite article, drawn together where German does so."""
+    article, *others = words
+    if text := CONTRACTIONS.get((preposition.text, article.text)):
+        return [Word(text, preposition.marks + article.marks), *others]
     return [preposition, *words]
 
 
@@ -255,6 +254,7 @@ class Prepositional:
     german_preposition: str
     case: str
     phrase: NounPhrase
+    contracts: bool = True  # im Garten, but sie denkt an das Kind
     after_place = False
 
     def english(self, role: str) -> Words:
@@ -263,7 +263,10 @@ class Prepositional:
 
     def german(self, role: str) -> Words:
         preposition = Word(self.german_preposition, (role + ".p",))
-        return _contracted(preposition, self.phrase.german(role, self.case), self.phrase)
+        words = self.phrase.german(role, self.case)
+        if self.contracts and isinstance(self.phrase, Nominal) and self.phrase.determiner is THE:
+            return _contracted(preposition, words)
+        return [preposition, *words]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,7 +1,8 @@
 """Which phrases make sense where: spaces of noun phrases, predicates and moments.
 
-A determiner profile says which determiners a noun may have: "any" (subjects), "object" (also bare plurals), "definite",
-"negated" (what nicht and kein can deny), "place" (in the singular), "new" (what there is).
+A determiner profile says which determiners a noun may have: "any" (subjects), "plain" (subjects of what may be denied:
+not every and many), "object" (also bare plurals), "definite", "negated" (what nicht and kein can deny), "place" (in the
+singular), "new" (what there is).
 """
 
 from collections.abc import Callable
@@ -34,6 +35,7 @@ _PROFILES: dict[str, tuple[tuple[tuple[Determiner, ...], float], ...]] = {
     "any": (((THE,), 4), ((A,), 2), ((THIS,), 1), (POSSESSIVES, 2), ((EVERY,), 0.5), (NUMBERS, 1), ((MANY,), 0.5)),
     "object": (((THE,), 3), ((A,), 3), ((THIS,), 1), (POSSESSIVES, 2), (NUMBERS, 1), ((MANY,), 0.5), ((BARE,), 1.5)),
     "definite": (((THE,), 3), ((THIS,), 1), (POSSESSIVES, 2)),
+    "plain": (((THE,), 4), ((A,), 2), ((THIS,), 1), (POSSESSIVES, 2), (NUMBERS, 1)),
     "negated": (((THE,), 2), ((A,), 2), ((THIS,), 1), (POSSESSIVES, 1), ((BARE,), 1)),
     "place": (((THE,), 5), ((THIS,), 1), ((A,), 1)),
     "new": (((A,), 2), (NUMBERS, 1), ((MANY,), 1)),
@@ -98,16 +100,16 @@ def nominals(tags: tuple[str, ...], profile: str, with_adjective: bool = True) -
 
 
 @cache
-def subjects(tags: tuple[str, ...] = ("person",)) -> Space[NounPhrase]:
+def subjects(tags: tuple[str, ...] = ("person",), profile: str = "any") -> Space[NounPhrase]:
     """Subjects other than pronouns."""
-    phrases = nominals(tags, "any")
+    phrases = nominals(tags, profile)
     return Union([phrases, Items(NAMES)], [3, 1]) if "person" in tags else phrases
 
 
 @cache
 def anybody() -> Space[NounPhrase]:
     """People, names and pronouns as subjects, where no object could get in their way."""
-    return Union([subjects(), Items(PRONOUNS)], [2, 1])
+    return Union([subjects(profile="plain"), Items(PRONOUNS)], [2, 1])
 
 
 @cache
@@ -154,7 +156,8 @@ def _settings(verb: Verb, is_animal: bool) -> Space[Predicate]:
     manners = [
         manner for manner in particles.MANNERS if "voice" in verb.flags or manner.english_words[-1] in ("alone", "lot")
     ]
-    return Product(partial(_setting, verb), optional(places(tags), 0.6), optional(Items(manners), 0.25))
+    how = Items(Predicate(verb, manner=manner) for manner in manners)
+    return Union([Items([Predicate(verb)]), Product(partial(_setting, verb), places(tags)), how], [1, 2, 0.7])
 
 
 def _setting(verb: Verb, place: Phrase | None, manner: Fixed | None = None) -> Predicate:
@@ -190,7 +193,9 @@ def predicates(verb: Verb, profile: str, pronouns: tuple[Pronoun, ...], is_anima
         case (english, german, case):
             preposition = () if english == "-" else (english,)
             return Product(
-                lambda phrase: Predicate(verb, prepositional=Prepositional(preposition, german, case, phrase)),
+                lambda phrase: Predicate(
+                    verb, prepositional=Prepositional(preposition, german, case, phrase, case == "dat")
+                ),
                 objects(verb.objects, other_profile, pronouns),
             )
         case _:
@@ -211,13 +216,18 @@ def statements(
 
     def of_verb(verb: Verb) -> Space:
         when = moments(verb)
+        subject_profile = "plain" if profile == "negated" else "any"
         spaces: list[Space] = [
-            Product(make, subjects(), predicates(verb, profile, PRONOUNS), when),
+            Product(make, subjects(profile=subject_profile), predicates(verb, profile, PRONOUNS), when),
             Product(make, Items(PRONOUNS), predicates(verb, profile, THIRD_PERSON), when),
         ]
         weights = [2.0, 1.0]
         if with_animals and "calm" in verb.flags:
-            spaces.append(Product(make, subjects(("animal",)), predicates(verb, profile, (), is_animal=True), when))
+            spaces.append(
+                Product(
+                    make, subjects(("animal",), subject_profile), predicates(verb, profile, (), is_animal=True), when
+                )
+            )
             weights.append(0.7)
         return Union(spaces, weights)
 

@@ -5,7 +5,7 @@ from functools import cache, partial
 from rela.data.toy import particles
 from rela.data.toy.adjectives import ADJECTIVES, Adjective, adjectives_for
 from rela.data.toy.clauses import Clause, Complement, Predicate, english_infinitive, german_infinitive
-from rela.data.toy.moments import BE_MOMENTS, Moment, present_moments
+from rela.data.toy.moments import ANY_BE_MOMENTS, BE_MOMENTS, NEGATED_BE_MOMENTS, Moment, present_moments
 from rela.data.toy.nouns import NOUNS, Noun, nouns_tagged
 from rela.data.toy.particles import Fixed
 from rela.data.toy.phrases import (
@@ -73,18 +73,21 @@ def passives() -> Space[Sentence]:
 def qualities() -> Space[Sentence]:
     """The soup is very hot."""
 
-    def make(subject: NounPhrase, adjective: Adjective, degree: Fixed | None, moment: Moment) -> Sentence:
+    def make(subject: NounPhrase, adjective: Adjective, how: tuple[Fixed | None, Moment]) -> Sentence:
+        degree, moment = how
         return state(subject, Predicate(None, place=Property(adjective, degree)), moment)
 
-    degrees = optional(Items(particles.DEGREES), 0.4)
+    certain = Product(lambda *how: how, optional(Items(particles.DEGREES), 0.4), BE_MOMENTS)
+    denied = Product(lambda *how: how, optional(Items(particles.DEGREES[:2]), 0.4), NEGATED_BE_MOMENTS)  # not quite: no
+    how = Union([certain, denied], [3, 1])
 
     def of_noun(noun: Noun) -> Space[Sentence]:
-        return Product(make, nominals_of(noun, "definite", False), Items(adjectives_for(noun)), degrees, BE_MOMENTS)
+        return Product(make, nominals_of(noun, "definite", False), Items(adjectives_for(noun)), how)
 
     people = Items(adjective for adjective in ADJECTIVES if "person" in adjective.tags)
     somebody = Items((*NAMES, *PRONOUNS))
     nouns = [noun for noun in NOUNS if adjectives_for(noun)]
-    return Union([each(nouns, of_noun), Product(make, somebody, people, degrees, BE_MOMENTS)], [3, 1])
+    return Union([each(nouns, of_noun), Product(make, somebody, people, how)], [3, 1])
 
 
 def positions() -> Space[Sentence]:
@@ -95,7 +98,7 @@ def positions() -> Space[Sentence]:
 
     things = nominals(("portable", "pet"), "definite")
     furniture = nominals(("furniture",), "place")
-    return Product(make, things, Items(particles.POSITIONS), furniture, BE_MOMENTS)
+    return Product(make, things, Items(particles.POSITIONS), furniture, ANY_BE_MOMENTS)
 
 
 def professions() -> Space[Sentence]:
@@ -179,7 +182,7 @@ def possessions() -> Space[Sentence]:
     def of_noun(noun: Noun) -> Space[Sentence]:
         named = Product(lambda owner, number: NamedOwner(owner, noun, number), Items(NAMES), Items("sp"))
         owned = Product(lambda owner, number: GenitiveOwner(owner, noun, number), _singular_owners(), Items("sp"))
-        return Product(make, Union([named, owned], [1, 2]), Items(adjectives_for(noun)), BE_MOMENTS)
+        return Product(make, Union([named, owned], [1, 2]), Items(adjectives_for(noun)), ANY_BE_MOMENTS)
 
     belonging = Product(
         lambda thing, owner: state(thing, Predicate(BELONG, (Complement(owner, "dat"),)), Moment()),

@@ -8,7 +8,7 @@ A row reads `english[, past, participle] | German, participle[, third person] | 
 - Flags: `sein` for the auxiliary of the perfect, `sich` for reflexive, `simple` for no progressive, `state` for no
   progressive, past or passive, `calm` for what animals do as well, `where` for a place that cannot be left out,
   `whither` for a direction, `means` for a means of transport, `voice` for what is loud or quiet,
-  `anywhere` for an object that may be followed by a place.
+  `lasting` for what has no time of day,   `anywhere` for an object that may be followed by a place.
 - The objects of a verb that governs nothing are the places where it happens, or the directions in which it leads.
 """
 
@@ -114,7 +114,7 @@ _TABLE = """
     laugh | lachen, gelacht | - | person > here school room | voice
     cry | weinen, geweint | - | person > here school bed room | voice
     swim, swam, swum | schwimmen, geschwommen | - | person > wet | sein
-    live | wohnen, gewohnt | - | person > town area | where
+    live | wohnen, gewohnt | - | person > town area | where, lasting
     sit, sat, sat | sitzen, gesessen | - | person > here bed room open | where, calm
     stand, stood, stood | stehen, gestanden | - | person > here room building open | where, calm
 
@@ -127,7 +127,7 @@ _TABLE = """
 
     hurry | beeilen, beeilt | - | person | sich
     rest | aus-ruhen, geruht | - | person | sich
-    shave | rasieren, rasiert | - | person | sich
+    relax | entspannen, entspannt | - | person | sich
     apologise | entschuldigen, entschuldigt | - | person | sich
     sit down, sat, sat | hin-setzen, gesetzt | - | person | sich
     remember | erinnern, erinnert | - an acc | person > person idea event | sich, simple
