@@ -43,7 +43,9 @@ class LineStyle:
 def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A style for each name, by its place; beyond seven the colours come again with other markers."""
     return {
-        name: LineStyle(PALETTE[i % len(PALETTE)], MARKERS[(i + i // len(PALETTE)) % len(MARKERS)], max(7.5 - i, 3.5))
+        name: LineStyle(
+            PALETTE[i % len(PALETTE)], MARKERS[(i + i // len(PALETTE)) % len(MARKERS)], max(8.5 * 0.78**i, 3.2)
+        )
         for i, name in enumerate(names)
     }
 

@@ -1,0 +1,67 @@
+"""How well a model believes a sentence pair: its null rate and its log-probability, from one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rela.analysis.capture import observed
+from rela.decoding.translate import Translator, batches_by_length, model_inputs
+
+# Padded tokens of a batch; all cross attention weights and the logits of a batch are held at once.
+BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """What ranks a sentence pair."""
+
+    null_rate: float
+    """The null rate of cross attention over all layers, heads and target tokens: what the paper ranks by. Low is good."""
+    log_prob: float
+    """Log-probability of the target for each of its subwords, </s> included. High is good."""
+
+
+def score_pairs(
+    translator: Translator, pairs: Sequence[tuple[str, str]], batch_tokens: int | None = None
+) -> list[PairScore]:
+    """The scores of each pair, in order."""
+    return score_ids(translator, [translator.encode_pair(source, target) for source, target in pairs], batch_tokens)
+
+
+def score_ids(
+    translator: Translator, ids: Sequence[tuple[list[int], list[int]]], batch_tokens: int | None = None
+) -> list[PairScore]:
+    """The same for pairs that are subword ids already."""
+    batch_tokens = batch_tokens or BATCH_TOKENS[translator.device.type]
+    scores: list[PairScore | None] = [None] * len(ids)
+    for batch in batches_by_length([max(len(source), len(target)) for source, target in ids], batch_tokens):
+        for i, score in zip(batch, score_batch(translator, [ids[i] for i in batch]), strict=True):
+            scores[i] = score
+    return [score for score in scores if score is not None]
+
+
+@torch.inference_mode()
+def score_batch(translator: Translator, ids: list[tuple[list[int], list[int]]]) -> list[PairScore]:
+    """One forward over a batch."""
+    model = translator.model
+    batch = translator.pack_evenly(ids)
+    with observed([layer.cross for layer in model.decoder]) as weights:
+        hidden = model(*model_inputs(batch))
+    lengths = batch.cu_target.diff()[: len(ids)]
+    nulls = sum(count_null_rows(layer[: len(ids)], lengths) for layer in weights).tolist()  # type: ignore[union-attr]
+    rows = [len(weights) * weights[0].size(1) * length for length in lengths.tolist()]
+
+    log_probs = torch.log_softmax(model.logits(hidden).float(), -1).gather(-1, batch.target_out[:, None])[:, 0].cpu()
+    bounds = batch.cu_target.tolist()
+    means = [sum(log_probs[bounds[i] : bounds[i + 1]].tolist()) / (bounds[i + 1] - bounds[i]) for i in range(len(ids))]
+    return [PairScore(null / count, mean) for null, count, mean in zip(nulls, rows, means, strict=True)]
+
+
+def count_null_rows(weights: Tensor, lengths: Tensor) -> Tensor:
+    """[B], how many of the rows of each sentence are null over all heads; weights are [B, H, T, S], padded."""
+    real = torch.arange(weights.size(2), device=weights.device) < lengths[:, None]  # [B, T]
+    return ((weights == 0).all(dim=-1) & real[:, None]).sum(dim=(1, 2))
