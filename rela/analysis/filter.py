@@ -21,7 +21,7 @@ from rela.analysis.pair_scores import score_ids
 from rela.analysis.report import Progress
 from rela.analysis.score_store import RECORD, ScoreStore
 from rela.data.corpus import EMPTY, NOT_UTF8, NUL, TOO_LONG, decode_line, raw_pairs
-from rela.decoding.translate import Translator
+from rela.decoding.translate import PairTooLong, Translator
 
 BLOCK = 2048
 """Pairs that are scored, stored and, after an interruption, perhaps scored again together."""
@@ -115,7 +115,7 @@ def encode(translator: Translator, raw: RawPair) -> tuple[tuple[list[int], list[
         return ([], []), min(found, key=lambda problem: problem == EMPTY)  # what is worse than empty comes first
     try:
         return translator.encode_pair(sides[0][0], sides[1][0]), ""
-    except ValueError:
+    except PairTooLong:
         return ([], []), PROBLEMS[-1]
 
 

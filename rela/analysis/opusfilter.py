@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rela.analysis.pair_scores import PairScore, score_ids
-from rela.decoding.translate import Translator
+from rela.decoding.translate import PairTooLong, Translator
 
 if TYPE_CHECKING:
     FilterABC: Any = object
@@ -78,7 +78,7 @@ class NullRateFilter(FilterABC):
             raise ValueError(f"{type(self).__name__} wants pairs of sentences; found {len(pair)}")
         try:
             ids = self.translator.encode_pair(*pair)
-        except ValueError:
+        except PairTooLong:
             return None
         return ids if all(ids) else None
 

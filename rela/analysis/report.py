@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from rela.analysis.nulls import ClassNullRate, NullsByClass, WordClasses
 from rela.analysis.pair_scores import PairScore, score_pairs
 from rela.analysis.record import TYPES
 from rela.attention.kinds import kind_of
+from rela.data.corpus import read_lines
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
 
@@ -271,6 +273,17 @@ def simple_classes(word: str) -> str:
     if not any(letter.isalnum() for letter in word):
         return "punctuation"
     return "number" if any(letter.isdigit() for letter in word) else "word"
+
+
+def load_word_classes(path: str | Path) -> Callable[[str], str]:
+    """Word classes from a file of `word TAB class` lines; a word that is not listed falls into `simple_classes`."""
+    classes = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        word, tab, name = line.partition("\t")
+        if line.strip() and not (tab and word and name.strip()):
+            raise ValueError(f"{path}, line {number}: wanted word, tab, class; found {line[:40]!r}")
+        classes[word] = name.strip()
+    return lambda word: classes.get(word) or simple_classes(word)
 
 
 def describe(translator: Translator) -> dict[str, Any]:
