@@ -281,11 +281,7 @@ class Noun:
     tags: frozenset[str]
     feminine: str | None  # the German word for a woman
     place: tuple[str, str, str] | None  # English "where", German "where" and German "whither" prepositions
-
-    @property
-    def is_compound(self) -> bool:
-        """Whether two English words are one German word."""
-        return len(self.english) > 1
+    is_compound: bool  # two English words, one German word
 
 
 def _parse(row: str, common_tags: str) -> Noun:
@@ -311,6 +307,7 @@ def _parse(row: str, common_tags: str) -> Noun:
         tags=tags,
         feminine=feminine,
         place=place,  # type: ignore[arg-type]
+        is_compound=bool(modifier),
     )
 
 

@@ -43,7 +43,7 @@ class NounPhrase(Protocol):
 
 def _noun_marks(noun: Noun, role: str) -> tuple[str, ...]:
     """One mark for each English word of the noun: a German compound bears them all."""
-    return tuple(f"{role}.n{position}" for position in range(len(noun.english)))
+    return (role + ".n0", role + ".n1") if noun.is_compound else (role + ".n0",)
 
 
 def _english_noun(noun: Noun, number: str, role: str) -> Words:

@@ -25,15 +25,14 @@ _CLOSING = {",", ".", "?"}
 def find_links(english: Sequence[Word], german: Sequence[Word]) -> Links:
     """Every (English position, German position) whose words share a mark, sorted."""
     positions: dict[str, list[int]] = {}
-    for position, word in enumerate(english):
+    for source, word in enumerate(english):
         for mark in word.marks:
-            positions.setdefault(mark, []).append(position)
-    links = {
-        (source, target)
-        for target, word in enumerate(german)
-        for mark in word.marks
-        for source in positions.get(mark, ())
-    }
+            positions.setdefault(mark, []).append(source)
+    links = set()
+    for target, word in enumerate(german):
+        for mark in word.marks:
+            for source in positions.get(mark, ()):
+                links.add((source, target))
     return tuple(sorted(links))
 
 
