@@ -1,4 +1,16 @@
-"""An English–German corpus that needs no download: sentence pairs from a grammar, with their word links."""
+"""An English–German corpus that needs no download: sentence pairs from a grammar, with their word links.
+
+The grammar draws a meaning and says it in both languages, so that the links follow from what the words express:
+`words` says how, and `clauses` and `phrases` which words are linked by convention. From the small to the large:
+
+    words, spaces                           what a word and a countable set are
+    english, german                         inflection
+    nouns, verbs, adjectives, particles     the lexicon, counted in `lexicon`
+    phrases, clauses                        both languages' word order
+    moments, verb_groups, selection         what makes sense with what
+    sentences, simple_sentences, questions, complex_sentences, coordination, constructions
+    corpus, noise                           pairs, splits, files, and pairs spoilt on purpose
+"""
 
 from rela.data.toy.constructions import CONSTRUCTIONS
 from rela.data.toy.corpus import ToyPair, generate, pharaoh, sentence_counts, split, write_corpus
