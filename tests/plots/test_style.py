@@ -1,0 +1,60 @@
+"""Figures are saved whole, the same bytes each time, without pyplot and without leaving settings behind."""
+
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+
+from rela.plots.heads import heatmap
+from rela.plots.noise import detection_by_noise
+from rela.plots.style import save_figure
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_png_and_svg_twice_the_same(make_record, tmp_path):
+    before = dict(matplotlib.rcParams)
+    for name in ("one", "two"):
+        written = save_figure(heatmap(make_record(), 0, 1), tmp_path / "new" / name)
+        assert [path.name for path in written] == [f"{name}.png", f"{name}.svg"]
+    one, two = (
+        [(tmp_path / "new" / f"{name}.{ending}").read_bytes() for ending in ("png", "svg")] for name in ("one", "two")
+    )
+    assert one == two
+    assert one[0].startswith(PNG)
+    assert ElementTree.fromstring(one[1]).tag.endswith("svg")
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["one.png", "one.svg", "two.png", "two.svg"]
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_the_png_has_two_hundred_dots_an_inch(make_record, tmp_path):
+    axes = heatmap(make_record(), 0, 1)
+    (path,) = save_figure(axes, tmp_path / "a", ("png",))
+    size = [int.from_bytes(path.read_bytes()[start : start + 4]) for start in (16, 20)]
+    assert size == [int(inches * 200) for inches in axes.get_figure().get_size_inches()]
+
+
+def test_a_format_nobody_can_write_leaves_nothing(make_record, tmp_path):
+    with pytest.raises(ValueError, match="png, svg or pdf"):
+        save_figure(heatmap(make_record(), 0, 0), tmp_path / "a", ("docx",))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pyplot_is_never_imported():
+    code = "import sys, rela.plots.report, rela.plots.single; print('matplotlib.pyplot' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+def test_detection_points_are_the_numbers_given():
+    numbers = {"shuffled": {"null_rate": 0.9, "log_prob": 0.8}, "omission": {"null_rate": 0.4, "log_prob": 0.6}}
+    axes = detection_by_noise({"m": numbers})
+    points = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+    assert points["m, null rate"] == [0.9, 0.4]
+    assert points["m, log-probability"] == [0.8, 0.6]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["shuffled", "omission"]
+    low, high = axes.get_ylim()
+    assert low < 0.4
+    assert high > 1
