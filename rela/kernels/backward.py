@@ -42,7 +42,7 @@ def backward(
     atomic = not deterministic and one_pass(problem)
     if d_out.stride(-1) != 1:
         d_out = d_out.contiguous()
-    dk, dv, dq, d_theta = key_gradients(problem, d_out, atomic, key_tiles or key_gradient_tiles(problem))
+    dk, dv, dq, d_theta = key_gradients(problem, d_out, atomic, key_tiles or key_gradient_tiles(problem, atomic))
     if not atomic:
         dq, d_theta = query_gradients(problem, d_out, query_tiles or query_gradient_tiles(problem))
     if problem.threshold is None:
