@@ -87,6 +87,8 @@ def save_figure(axes: Axes | Figure, path: str | Path, formats: Iterable[str] = 
     The same figure gives the same bytes: no date, and ids from a fixed salt.
     """
     figure = axes if isinstance(axes, Figure) else figure_of(axes)
+    figure.draw_without_rendering()  # places everything once; saving would do it again for each format
+    figure.set_layout_engine("none")
     written = []
     for format in formats:
         target = Path(f"{path}.{format}")

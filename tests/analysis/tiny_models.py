@@ -1,0 +1,40 @@
+"""Untrained models of any kind with real subwords, in memory or as folders; what is measured does not need a trained one."""
+
+from functools import cache
+
+import torch
+
+from rela.config import Config, ModelConfig
+from rela.data.subwords import Subwords, train_subwords
+from rela.data.toy import generate
+from rela.decoding.translate import Translator
+from rela.model.transformer import Transformer
+
+LAYERS, HEADS = 2, 2
+
+
+@cache
+def subwords() -> Subwords:
+    return train_subwords((text for pair in generate(200, seed=1) for text in (pair.source, pair.target)), 300)
+
+
+@cache
+def tiny_translator(kind: str = "rela-g", seed: int = 1, max_length: int = 120) -> Translator:
+    """Scores of some size, so that rela-g has rows that look at nothing and log-probabilities differ."""
+    torch.manual_seed(seed)
+    shape = ModelConfig(
+        vocabulary_size=300, width=24, heads=HEADS, encoder_layers=LAYERS, decoder_layers=LAYERS, feed_forward=32,
+        encoder_attention=kind, decoder_attention=kind, cross_attention=kind, threshold=0.1 if kind == "rela-g" else 0.0,
+        max_length=max_length,
+    )  # fmt: skip
+    return Translator(Transformer(shape), subwords(), Config(model=shape), "cpu")
+
+
+def tiny_folder(path, kind: str = "rela-g", seed: int = 1) -> Translator:
+    """The same, saved and loaded."""
+    tiny_translator(kind, seed).save(path)
+    return Translator.load(path, "cpu")
+
+
+def toy_pairs(count: int, seed: int = 5) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in generate(count, seed)]
