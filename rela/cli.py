@@ -94,6 +94,17 @@ def one_line(message: object) -> str:
     return " ".join(str(message).split())
 
 
+@app.command()
+def demo(out: Annotated[Path, typer.Option(help="Folder for the corpus, the models and the report.")] = Path("demo")) -> None:
+    """Train ReLA-g and softmax on the embedded corpus in a few minutes, and compare them.
+
+    Example: `rela demo`
+    """
+    from rela.demo import demo as run
+
+    run(out, lambda text: print(text, file=sys.stderr, flush=True), progress_bars)
+
+
 @data_app.command("toy")
 def data_toy(
     out: Annotated[Path, typer.Option(help="Folder to write to.")],

@@ -1,0 +1,203 @@
+"""`rela demo`: ReLA-g and softmax learn the embedded corpus on a CPU, and are compared where the truth is known."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rela.analysis.align import Aligner, choose, save_choice
+from rela.analysis.capture import capture
+from rela.analysis.links import word_weights
+from rela.analysis.report import Report
+from rela.analysis.words import words
+from rela.config import Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from rela.data.prepare import prepare
+from rela.data.toy import NOISES, ToyPair, add_noise, split, write_corpus
+from rela.decoding.translate import Translator
+from rela.evaluation.alignment import GoldLinks
+from rela.evaluation.scores import Score, bleu
+from rela.training.trainer import train
+
+KINDS = ("rela-g", "softmax")
+TRAIN, VALID, TEST, SEED = 40_000, 300, 500, 1
+Say = Callable[[str], None]
+Bars = Callable[[], contextlib.AbstractContextManager]
+"""Opens progress bars that are fed (stage, done, total)."""
+
+
+def demo_config(directory: str = "demo", kind: str = "rela-g") -> Config:
+    """The demo's settings; configs/demo.yaml holds the same for `rela prepare` and `rela train`."""
+    return Config(
+        data=DataConfig(
+            root=f"{directory}/corpus",
+            train=(CorpusConfig("train.en", "train.de"),),
+            valid=CorpusConfig("valid.en", "valid.de"),
+            test=CorpusConfig("test.en", "test.de"),
+            directory=f"{directory}/prepared",
+            vocabulary_size=2000,
+            max_tokens=100,
+        ),
+        model=ModelConfig(
+            width=128,
+            heads=4,
+            encoder_layers=2,
+            decoder_layers=2,
+            feed_forward=256,
+            dropout=0.0,
+            attention_dropout=0.0,
+            encoder_attention=kind,
+            decoder_attention=kind,
+            cross_attention=kind,
+            max_length=256,
+        ),
+        train=TrainConfig(
+            directory=f"{directory}/{kind}",
+            steps=900,
+            tokens=1500,
+            warmup=200,
+            learning_rate=0.6,
+            log_every=50,
+            validate_every=300,
+            save_every=50,
+            keep_last=3,
+            average_last=3,
+            tensorboard=False,
+            device="cpu",
+        ),
+        decode=DecodeConfig(max_length_extra=10),
+    )
+
+
+def demo(directory: Path, say: Say, bars: Bars) -> dict[str, Any]:
+    """Make the corpus, train both models (or find them trained), compare them, write a report; the main figures."""
+    started = time.monotonic()
+    test = make_corpus(directory, say)
+    prepare(demo_config(str(directory)).data)
+    translators = {}
+    for kind in KINDS:
+        say(f"training {kind}: 2+2 layers, width 128, on {TRAIN:,} pairs")
+        translators[kind] = Translator.load(train(demo_config(str(directory), kind)), "cpu")
+    say(f"both models trained after {time.monotonic() - started:.0f} s; translating {len(test)} held-out sentences")
+    sources, references = [pair.source for pair in test], [pair.target for pair in test]
+    scores = {kind: bleu(translator.translate(sources), references) for kind, translator in translators.items()}
+    with bars() as progress:
+        report = compare(directory, translators, test, progress)
+    figures = {"bleu": {kind: score.value for kind, score in scores.items()}, "table": report.table()}
+    (directory / "figures.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
+    print_table(report, scores)
+    print_translations(translators["rela-g"], test)
+    say(f"report with figures: {directory / 'report' / 'index.html'}")
+    say(f'try: echo "The old cook is reading a book ." | rela translate {directory}/rela-g/model --alignments')
+    say(f"done in {time.monotonic() - started:.0f} s; a rerun reuses the models")
+    return figures
+
+
+def make_corpus(directory: Path, say: Say) -> list[ToyPair]:
+    """Write the embedded corpus once; the test pairs with their gold links."""
+    parts = split(TRAIN, VALID, TEST, SEED)
+    if not (directory / "corpus" / "test.align").is_file():
+        say(f"writing the embedded corpus, {TRAIN:,} English–German pairs with gold links, to {directory / 'corpus'}")
+        write_corpus(directory / "corpus", dict(zip(("train", "valid", "test"), parts, strict=True)))
+    return parts[2]
+
+
+def compare(directory: Path, translators: dict[str, Translator], test: list[ToyPair], progress: Any) -> Report:
+    """Every measure of section 5.2 with the corpus' gold links and known noise, as a folder of figures and tables."""
+    from rela.plots.report import analyse
+
+    gold = [GoldLinks(frozenset(pair.links), frozenset(pair.links)) for pair in test]
+    pairs = [(pair.source, pair.target) for pair in test]
+    for translator in translators.values():
+        assert translator.folder is not None
+        save_choice(translator.folder, choose(translator, pairs[:100], gold[:100]))
+    noise = {kind: [(pair.source, pair.target) for pair in add_noise(test, kind, SEED)] for kind in NOISES}
+    return analyse(translators, pairs, gold, directory / "report", noise=noise, progress=progress,
+                   settings={"command": "rela demo", "corpus": "embedded English–German corpus"})  # fmt: skip
+
+
+def print_table(report: Report, scores: dict[str, Score]) -> None:
+    """The two models side by side."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = {row["model"]: row for row in report.table()}
+    table = Table(title="On held-out sentences, with the truth known by construction")
+    table.add_column("")
+    for kind in rows:
+        table.add_column(kind, justify="right")
+
+    def line(name: str, values: dict[str, float], digits: int) -> None:
+        table.add_row(name, *(f"{values[kind]:.{digits}f}" for kind in rows))
+
+    line("BLEU", {kind: score.value for kind, score in scores.items()}, 1)
+    for name, key in (("AER, best head", "aer_best_head"), ("AER, best layer", "aer_best_layer")):
+        best = {kind: 100 * min(row[f"{key}_normal"], row[f"{key}_shifted"]) for kind, row in rows.items()}
+        line(name, best, 1)
+    for type in ("encoder", "decoder", "cross"):
+        line(f"sparsity rate, {type} attention", {kind: row[f"{type}_sparsity"] for kind, row in rows.items()}, 3)
+    for name, key in (("null rate, true pairs", "null_rate"), ("null rate, shuffled pairs", "null_rate_shuffled"),
+                      ("attention on </s>", "sink_mass")):  # fmt: skip
+        line(name, {kind: row[key] for kind, row in rows.items()}, 3)
+    for noise in NOISES:
+        line(f"AUROC of null rate, {noise}", {kind: row[f"auroc_null_rate_{noise}"] for kind, row in rows.items()}, 3)
+        line(
+            f"AUROC of log-probability, {noise}",
+            {kind: row[f"auroc_log_prob_{noise}"] for kind, row in rows.items()},
+            3,
+        )
+    Console().print(table)
+    for score in scores.values():
+        print(score)
+
+
+def print_translations(translator: Translator, test: list[ToyPair], count: int = 5) -> None:
+    """Five translations, each with the weights of the head that aligns best drawn as a matrix of blocks."""
+    from rich.console import Console
+
+    console = Console()
+    chosen = [pair for pair in test if 5 <= len(pair.source.split()) <= 9][:count]
+    sources = [pair.source for pair in chosen]
+    choice = Aligner(translator).choice
+    where = "all heads" if choice.head is None else f"head {choice.head + 1}"
+    console.print(f"\nFive translations with the weights of cross attention, layer {choice.layer + 1}, {where}"
+                  " (█ its largest weight, · exactly zero; a row of dots attends to nothing):")  # fmt: skip
+    translations = translator.translate(sources)
+    for pair in capture(translator, zip(sources, translations, strict=True), ("cross",)):
+        weights = word_weights(pair["cross"], choice.shifted)[choice.layer]
+        matrix = weights.mean(0) if choice.head is None else weights[choice.head]
+        console.print(f"\n  {pair.source}  →  {pair.target}", highlight=False)
+        console.print(
+            draw_matrix(matrix, words(pair["cross"].keys)[:-1], words(pair["cross"].queries)[:-1]), highlight=False
+        )
+
+
+def draw_matrix(weights: torch.Tensor, sources: tuple[str, ...], targets: tuple[str, ...]) -> str:
+    """Weights [T, S] as lines of text: a row for each target word, a column for each source word."""
+    largest = max(float(weights.max()), 1e-9)
+    margin = max(map(len, targets)) + 4
+    widths = [max(len(word), 3) for word in sources]
+    lines = [" " * margin + " ".join(word.center(width) for word, width in zip(sources, widths, strict=True))]
+    for word, row in zip(targets, weights.tolist(), strict=True):
+        cells = [shade(value / largest).center(width) for value, width in zip(row, widths, strict=True)]
+        lines.append(f"{word:>{margin - 2}}  " + " ".join(cells))
+    return "\n".join(lines)
+
+
+def shade(share: float) -> str:
+    """A block as dark as a weight is large, · where it is exactly zero."""
+    return "·" if share == 0 else "░▒▓█"[min(int(share * 4), 3)] * 3
+
+
+def write_config(path: Path) -> None:
+    """Write configs/demo.yaml anew from the settings above."""
+    from rela.config import save_config
+
+    config = demo_config()
+    save_config(dataclasses.replace(config, train=dataclasses.replace(config.train, directory="runs/demo")), path)
