@@ -11,9 +11,9 @@ from rela.kernels.backward import backward
 from rela.kernels.decode import decode
 from rela.kernels.forward import forward
 from rela.kernels.problem import Problem
+from rela.kernels.registration import differentiable_operator
 
 
-@torch.library.custom_op("rela::relu_attention", mutates_args=())
 def relu_attention(
     q: Tensor,
     k: Tensor,
@@ -52,7 +52,6 @@ def relu_attention(
     return forward(problem)[0]
 
 
-@torch.library.custom_op("rela::relu_attention_statistics", mutates_args=())
 def relu_attention_statistics(
     q: Tensor,
     k: Tensor,
@@ -145,13 +144,11 @@ def _heads_last(x: Tensor) -> Tensor:
     return torch.empty(B, N, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
 
 
-@relu_attention.register_fake
-def _(q, k, v, *_options):
+def _empty_context(q, *_options):
     return _heads_last(q)
 
 
-@relu_attention_statistics.register_fake
-def _(q, k, v, *_options):
+def _empty_statistics(q, *_options):
     rows = q.shape[:3]
     counts = (torch.empty(rows, dtype=torch.int32, device=q.device) for _ in range(2))
     return _heads_last(q), *counts, torch.empty(rows, dtype=torch.float32, device=q.device)
@@ -163,9 +160,7 @@ def _(d_out, q, k, v, threshold, *_options):
     return _heads_last(q), _heads_last(k), _heads_last(v), d_theta
 
 
-@relu_attention_decode.register_fake
-def _(q, k, v, *_options):
-    return _heads_last(q)
+relu_attention_decode.register_fake(_empty_context)
 
 
 def _remember(ctx, inputs, output):
@@ -212,5 +207,5 @@ def _differentiate_statistics(ctx, d_out, *_statistics):
     return dq, dk, dv, None if threshold is None else d_theta, *[None] * 6
 
 
-relu_attention.register_autograd(_differentiate, setup_context=_remember)
-relu_attention_statistics.register_autograd(_differentiate_statistics, setup_context=_remember_statistics)
+differentiable_operator(relu_attention, _empty_context, _remember, _differentiate)
+differentiable_operator(relu_attention_statistics, _empty_statistics, _remember_statistics, _differentiate_statistics)

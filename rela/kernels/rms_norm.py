@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rela.kernels.registration import differentiable_operator
+
 ELEMENTS = 4096  # of one block: rows are gathered until a block is about this large
 PARTIALS = 256  # programs of the backward pass at most, and so rows of partial sums for gain and gate
 
@@ -25,11 +27,10 @@ def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor
     for name, parameter in (("gain", gain), ("gate", gate)):
         if parameter is not None and parameter.shape != (width,):
             raise ValueError(f"{name} has shape {list(parameter.shape)}, but z has width {width}")
-    return torch.ops.rela.rms_norm(z, gain, gate, eps)
+    return torch.ops.rela.gated_rms_norm(z, gain, gate, eps)
 
 
-@torch.library.custom_op("rela::rms_norm", mutates_args=())
-def rms_norm_operator(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
+def gated_rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
     y = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     rows, plan = as_rows(z), block_plan(z)
     if z.numel():
@@ -38,8 +39,8 @@ def rms_norm_operator(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) 
     return y
 
 
-@torch.library.custom_op("rela::rms_norm_backward", mutates_args=())
-def rms_norm_backward(
+@torch.library.custom_op("rela::gated_rms_norm_backward", mutates_args=())
+def gated_rms_norm_backward(
     dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of z, gain and gate; without a gate the last is empty."""
@@ -66,16 +67,15 @@ def rms_norm_backward(
     return dz, partials[0].sum(0).to(gain.dtype), d_gate
 
 
-@rms_norm_operator.register_fake
-def _(z, gain, gate, eps):
-    return torch.empty(z.shape, dtype=z.dtype, device=z.device)
-
-
-@rms_norm_backward.register_fake
+@gated_rms_norm_backward.register_fake
 def _(dy, z, gain, gate, eps):
     d_gate = gain.new_empty(0) if gate is None else torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     dz = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     return dz, torch.empty(gain.shape, dtype=gain.dtype, device=gain.device), d_gate
+
+
+def _empty_rows(z, gain, gate, eps):
+    return torch.empty(z.shape, dtype=z.dtype, device=z.device)
 
 
 def _remember(ctx, inputs, output):
@@ -85,11 +85,11 @@ def _remember(ctx, inputs, output):
 
 def _differentiate(ctx, dy):
     z, gain, gate = ctx.saved_tensors
-    dz, d_gain, d_gate = torch.ops.rela.rms_norm_backward(dy, z, gain, gate, ctx.eps)
+    dz, d_gain, d_gate = torch.ops.rela.gated_rms_norm_backward(dy, z, gain, gate, ctx.eps)
     return dz, d_gain, None if gate is None else d_gate, None
 
 
-rms_norm_operator.register_autograd(_differentiate, setup_context=_remember)
+differentiable_operator(gated_rms_norm, _empty_rows, _remember, _differentiate)
 
 
 def as_rows(z: Tensor) -> Tensor:

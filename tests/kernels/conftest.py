@@ -12,3 +12,10 @@ def poisoned_memory(monkeypatch):
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: False)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def memory_as_it_is(poisoned_memory, monkeypatch):
+    """Undoes the poison, for tests that trace or capture and so may not touch global state."""
+    monkeypatch.undo()
+    torch.use_deterministic_algorithms(False)

@@ -1,4 +1,4 @@
-"""The kernels on the device they are for: bfloat16, large shapes, random cases, compilation, CUDA graphs."""
+"""The kernels on the device they are for: bfloat16, large shapes, random cases, CUDA graphs."""
 
 import random
 
@@ -8,9 +8,9 @@ import torch
 pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw, reference, seen_by
+from packed_layer import layer_and_inputs
 
 from rela.kernels.attention import relu_attention, relu_attention_decode, relu_attention_packed
-from rela.kernels.rms_norm import rms_norm
 
 pytestmark = pytest.mark.gpu
 
@@ -139,47 +139,10 @@ def test_decoding_a_long_cache():
         assert (got.double() - exact).abs().max() <= 2 * error + 1e-6
 
 
-class Layer(torch.nn.Module):
-    """A self-attention layer over packed rows, as a model has it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.project, self.merge = torch.nn.Linear(128, 384), torch.nn.Linear(128, 128)
-        self.gain, self.gate = (torch.nn.Parameter(torch.ones(128)) for _ in range(2))
-        self.threshold = torch.nn.Parameter(torch.zeros(4))
-
-    def forward(self, x, cu, seed):
-        q, k, v = self.project(x).view(-1, 3, 4, 32).unbind(1)
-        z = relu_attention_packed(
-            q, k, v, cu, cu, 100, 100, scale=0.2, causal=True, threshold=self.threshold, dropout=0.1, seed=seed
-        )
-        return x + self.merge(rms_norm(z.flatten(1), self.gain, self.gate, 1e-6))
-
-
-def layer_and_inputs():
-    torch.manual_seed(0)
-    cu = torch.tensor([0, 100, 130, 200], dtype=torch.int32, device=DEVICE)
-    return Layer().to(DEVICE), draw(210, 128, seed=1), cu, torch.tensor(7, device=DEVICE)
-
-
-def test_compiling_a_layer_breaks_no_graph():
-    layer, x, cu, seed = layer_and_inputs()
-    compiled = torch.compile(layer, fullgraph=True)
-    for run in (layer, compiled):
-        layer.zero_grad()
-        out = run(x, cu, seed)
-        out.square().sum().backward()
-        found = [out.detach(), *(p.grad.clone() for p in layer.parameters())]
-        if run is layer:
-            wanted = found
-    for got, true in zip(found, wanted, strict=True):
-        torch.testing.assert_close(got, true, rtol=1e-4, atol=1e-4 * true.abs().max().item())
-
-
+@pytest.mark.usefixtures("memory_as_it_is")
 def test_a_cuda_graph_captures_forward_and_backward():
     layer, x, cu, seed = layer_and_inputs()
     parameters = list(layer.parameters())
-    torch.use_deterministic_algorithms(False)  # filling memory with NaN is not part of the capture
 
     def step():
         out = layer(x, cu, seed)

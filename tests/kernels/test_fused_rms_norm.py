@@ -62,7 +62,7 @@ def test_no_rows():
 def test_the_operator_keeps_its_contract():
     z, gain, gate = (draw(*shape, seed=1).requires_grad_() for shape in ((5, 3, 20), (20,), (20,)))
     for opened in (gate, None):
-        torch.library.opcheck(torch.ops.rela.rms_norm.default, (z, gain, opened, EPS))
+        torch.library.opcheck(torch.ops.rela.gated_rms_norm.default, (z, gain, opened, EPS))
 
 
 def test_a_parameter_of_the_wrong_width_is_named():
