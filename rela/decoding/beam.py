@@ -54,7 +54,7 @@ def beam_search(
     `state` must serve B · `beam` rows, the beams of a sentence one after another. A sentence is done when no
     living hypothesis can still beat the worst of its `beam` finished ones, whatever follows: log-probabilities
     only fall, so log_prob / penalty(longest) bounds what it can become. Sentences that are done leave the
-    batch; `row_multiple` keeps the number of rows a multiple of it while they do.
+    batch; `row_multiple` keeps the number of rows a multiple of it while they do. A beam of one is greedy.
     """
     search = Search(max_lengths, beam, eos, alpha, banned)
     tokens = torch.full((search.sentences * beam,), bos, dtype=torch.long, device=max_lengths.device)
@@ -101,8 +101,9 @@ class Search:
         at_limit = self.length >= self.max_lengths
         no_word = at_limit[:, None, None] & (torch.arange(vocabulary, device=totals.device) != self.eos)
         totals = totals.masked_fill(no_word, float("-inf"))
-        # 2 · beam candidates: even if `beam` of them end here, `beam` others live on.
-        candidates = min(2 * self.beam, self.beam * vocabulary)
+        # 2 · beam candidates: even if `beam` of them end here, `beam` others live on. A beam of one follows the best
+        # token alone, be it </s>: that is greedy search.
+        candidates = min(2 * self.beam if self.beam > 1 else 1, self.beam * vocabulary)
         best, index = totals.flatten(1).topk(candidates, dim=1)
         parent, token = index // vocabulary, index % vocabulary
         ends = token == self.eos

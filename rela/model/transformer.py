@@ -18,6 +18,9 @@ from rela.model.state import DecoderState
 # Keys are padded to a multiple of this: vectorised sums then fall into the same lanes whatever the longest
 # sentence of a batch is, so a sentence's translation does not depend on its neighbours.
 KEY_MULTIPLE = 16
+# PyTorch multiplies matrices by another kernel, which sums in another order, where rows · columns · inner size is below
+# this; keys are padded beyond it, or a short sentence's last bits would depend on whether a longer one is beside it.
+SMALL_PRODUCT = 400
 
 
 class Transformer(nn.Module):
@@ -62,9 +65,12 @@ class Transformer(nn.Module):
 
     def start(self, memory: Tensor, sources: Packing) -> DecoderState:
         """The state before the first decoder step: cross keys and values of each sentence, projected once."""
-        longest = -(-max(sources.longest, 1) // KEY_MULTIPLE) * KEY_MULTIPLE
+        head = self.config.width // self.config.heads
+        longest = -(-max(sources.longest, SMALL_PRODUCT // head + 1) // KEY_MULTIPLE) * KEY_MULTIPLE
         dense = pad(memory[:, None], sources.cu, longest)[:, 0]  # [B, S, C]
         memories = [layer.cross.remember(dense) for layer in self.decoder]
+        # Laid out once as they will be after sentences have left, so that no step sees another layout, or copies them.
+        memories = [KVCache(memory.keys.contiguous(), memory.values.contiguous()) for memory in memories]
         return DecoderState([KVCache() for _ in self.decoder], memories, sources.cu.diff())
 
     def decode_step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

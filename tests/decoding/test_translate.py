@@ -1,0 +1,239 @@
+"""Text to text: order, independence of the batch to the last bit, odd input, and scores that agree with search."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rela.data.batching import pack
+from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.decoding.translate import PairTooLong, Translator, batches_by_length, model_inputs, pick_device
+from rela.model.folder import ModelFolderError
+
+
+@contextlib.contextmanager
+def threads(count: int):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "beam", "count"),
+    [(kind, beam, count) for kind in ("rela-g", "softmax") for beam in (1, 4) for count in (1, 2)]
+    + [("rela-g", 2, 1), ("softmax", 3, 1), ("rela-g", 8, 1)],
+)
+def test_translations_do_not_depend_on_the_batch(make_translator, sentences, kind, beam, count):
+    """Words, scores and log-probabilities, to the last bit."""
+    translator = make_translator(kind)
+    sentences = sentences[3:8] if count > 1 else sentences  # threads on a busy machine are slow
+    with threads(count):
+        alone = translator.translate_nbest(sentences, nbest=beam, beam=beam, batch_tokens=1)
+        assert len({group[0].text for group in alone}) > 3, "the model says different things"
+        for batch_tokens in (90, 10**6):
+            assert translator.translate_nbest(sentences, nbest=beam, beam=beam, batch_tokens=batch_tokens) == alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "beam", "count"), [("rela-g", 4, 2), ("softmax", 1, 1), ("sparsemax", 4, 1), ("relu2-g", 2, 1)]
+)
+def test_wide_models_do_not_depend_on_the_batch_either(make_translator, sentences, kind, beam, count):
+    """Other sizes take other paths through the matrix library."""
+    translator = make_translator(kind, width=512, heads=8, layers=1)
+    some = sentences[4:8]
+    with threads(count):
+        alone = translator.translate_nbest(some, beam=beam, batch_tokens=1, max_length_extra=0)
+        assert translator.translate_nbest(some, beam=beam, batch_tokens=10**6, max_length_extra=0) == alone
+
+
+def test_order_is_preserved_and_windows_change_nothing(make_translator, sentences):
+    translator = make_translator()
+    whole = translator.translate(sentences, beam=2)
+    assert whole == [translator.translate([line], beam=2)[0] for line in sentences]
+    streamed = translator.translate_stream(iter(sentences), window=7, beam=2)
+    assert [group[0].text for group in streamed] == whole
+
+
+def test_a_stream_is_read_no_further_than_its_window(make_translator):
+    read = []
+
+    def lines():
+        for number in range(10):
+            read.append(number)
+            yield f"dog {number}"
+
+    stream = make_translator().translate_stream(lines(), window=2, beam=1)
+    next(stream)
+    assert read == [0, 1]
+    next(stream)
+    next(stream)
+    assert read == [0, 1, 2, 3]
+
+
+def test_beam_one_is_greedy(make_translator, sentences):
+    """The most probable token after each teacher-forced prefix, until </s> or the limit."""
+    translator = make_translator("softmax")
+    for line in [line for line in sentences if line.strip()][:4]:
+        source = translator.subwords.encode(line)
+        limit = int(len(source) * 0.7 + 3)
+        tokens: list[int] = []
+        with torch.inference_mode():
+            while len(tokens) < limit:
+                states = translator.model(*model_inputs(pack([(source, tokens)])))
+                logits = translator.model.logits(states[-1])
+                logits[[PAD, BOS, UNK]] = -torch.inf
+                token = int(logits.argmax())
+                if token == EOS:
+                    break
+                tokens.append(token)
+        assert translator.translate_nbest([line], beam=1)[0][0].tokens == tuple(tokens)
+
+
+def test_search_and_score_agree(make_translator, sentences):
+    """What search calls a translation's log-probability is what scoring gives it, if its text has the same subwords."""
+    translator, agreed = make_translator(), 0
+    lines = [line for line in sentences if line.strip()]
+    for line, group in zip(lines, translator.translate_nbest(lines, nbest=4), strict=True):
+        for item in group:
+            if tuple(translator.subwords.encode(item.text)) != item.tokens:
+                continue
+            (scored,) = translator.score([line], [item.text])
+            assert scored.log_prob == pytest.approx(item.log_prob, abs=1e-3)
+            assert scored.pieces == (*translator.subwords.pieces(item.tokens), "</s>")
+            assert item.score == pytest.approx(item.log_prob / ((6 + len(item.tokens)) / 6) ** 0.6, rel=1e-5)
+            agreed += 1
+    assert agreed > 5, "the test compared something"
+
+
+def test_scores_are_the_cross_entropy_of_each_token(make_translator, sentences):
+    translator = make_translator()
+    sources, targets = sentences[:5], sentences[8:13]
+    for source, target, scored in zip(sources, targets, translator.score(sources, targets), strict=True):
+        batch = pack([(translator.subwords.encode(source), translator.subwords.encode(target))])
+        with torch.inference_mode():
+            logits = translator.model.logits(translator.model(*model_inputs(batch)))
+        wanted = -F.cross_entropy(logits, batch.target_out, reduction="none")
+        assert scored.log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
+        assert scored.log_prob == pytest.approx(float(wanted.sum()), abs=1e-3)
+
+
+def test_scores_do_not_depend_on_the_batch(make_translator, sentences):
+    translator = make_translator()
+    targets = sentences[::-1]
+    together = translator.score(sentences, targets)
+    assert [translator.score([s], [t])[0] for s, t in zip(sentences, targets, strict=True)] == together
+
+
+def test_empty_lines_have_empty_translations(make_translator):
+    translator = make_translator()
+    texts = translator.translate(["", "The dog sleeps .", " \t ", "　"])
+    assert [bool(text) for text in texts] == [False, True, False, False]
+    assert translator.translate([]) == []
+    assert translator.translate_nbest([""], nbest=3)[0][0].log_prob == 0.0
+    (scored,) = translator.score(["The dog sleeps ."], [""])
+    assert scored.pieces == ("</s>",)
+
+
+@pytest.mark.parametrize(
+    "line", ["🐕 sleeps 🛌🏽", "a\0b", "הכלב ישן .", "e\u0301\u200b\u2028x", "\ufeffdog", "dog\ttail", "\x1b[31m", "▁"]
+)
+def test_odd_characters_are_translated_like_any_others(make_translator, line):
+    translator = make_translator()
+    with_company = translator.translate(["The dog sleeps .", line])
+    assert with_company == [translator.translate(["The dog sleeps ."])[0], translator.translate([line])[0]]
+    assert not set(with_company[1]) & set("\n\t")
+    assert translator.score([line], [line])[0].log_prob < 0
+
+
+def test_a_very_long_line_is_cut_with_a_warning(make_translator):
+    translator = make_translator(max_length=40)
+    long = "dog " * 5000
+    with pytest.warns(UserWarning, match="line 2 has .* subwords; only the first 39 are translated"):
+        texts = translator.translate(["The dog sleeps .", long, ""], beam=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert texts[0] == translator.translate(["The dog sleeps ."], beam=1)[0]
+    assert texts[1]
+    with pytest.raises(PairTooLong, match="target 'dog dog.* the model takes at most 39"):
+        translator.score(["dog"], [long])
+
+
+def test_translations_keep_to_their_longest_length(make_translator):
+    translator = make_translator()
+    source = "The dog sleeps ."
+    subwords = len(translator.subwords.encode(source))
+    for ratio, extra in ((1.0, 0), (2.0, 3), (0.1, 0)):
+        for item in translator.translate_nbest([source], nbest=4, max_length_ratio=ratio, max_length_extra=extra)[0]:
+            assert len(item.tokens) <= max(int(subwords * ratio) + extra, 1)
+    short = make_translator(max_length=40)
+    assert len(short.translate_nbest([source], beam=1, max_length_ratio=1e6)[0][0].tokens) <= 39
+
+
+def test_nbest_lists_are_sorted_distinct_and_start_with_the_best(make_translator, sentences):
+    translator = make_translator()
+    lines = [line for line in sentences if line.strip()]
+    best = translator.translate(lines)
+    for first, group in zip(best, translator.translate_nbest(lines, nbest=4), strict=True):
+        assert group[0].text == first
+        assert len({item.tokens for item in group}) == len(group) == 4
+        assert [item.score for item in group] == sorted((item.score for item in group), reverse=True)
+
+
+def test_wrong_calls_are_refused(make_translator):
+    translator = make_translator()
+    with pytest.raises(TypeError, match="one str"):
+        translator.translate("The dog sleeps .")
+    with pytest.raises(ValueError, match="nbest is 5; wanted at most the beam, 4"):
+        translator.translate_nbest(["a"], nbest=5)
+    for options, named in (({"nbest": 0}, "nbest"), ({"window": 0}, "window"), ({"beam": 0}, "beam")):
+        with pytest.raises(ValueError, match=named):
+            list(translator.translate_stream(["a"], **options))
+    with pytest.raises(ValueError, match="2 sources and 1 targets"):
+        translator.score(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="'gpu'"):
+        pick_device("gpu")
+
+
+def test_a_model_of_nan_says_so(make_translator, subwords):
+    broken = make_translator(width=16)
+    with torch.no_grad():
+        broken.model.output.weight[EOS] = torch.nan
+    with pytest.raises(RuntimeError, match="weights"):
+        broken.translate(["dog"])
+
+
+def test_a_saved_translator_is_the_same_one(make_translator, sentences, tmp_path):
+    translator = make_translator()
+    translator.save(tmp_path / "model")
+    again = Translator.load(tmp_path / "model", "cpu")
+    assert again.config == translator.config
+    assert again.translate(sentences[:10]) == translator.translate(sentences[:10])
+
+
+def test_a_vocabulary_of_another_size_is_refused(make_translator, subwords, tmp_path):
+    translator = make_translator()
+    other = dataclasses.replace(translator.config.model, vocabulary_size=401)
+    with pytest.raises(ModelFolderError, match="400 pieces and the Transformer 401"):
+        Translator(translator.model, subwords, dataclasses.replace(translator.config, model=other))
+    translator.save(tmp_path / "model")
+    (tmp_path / "model" / "subwords.model").write_bytes(subwords.model[:100])
+    with pytest.raises(ModelFolderError, match="no SentencePiece model"):
+        Translator.load(tmp_path / "model")
+
+
+def test_batches_are_longest_first_and_within_their_tokens():
+    lengths = [3, 9, 0, 5, 5, 30, 1]
+    groups = list(batches_by_length(lengths, 20))
+    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
+    assert groups[0] == [5], "one sentence over the budget goes alone"
+    assert all(len(group) * (max(lengths[i] for i in group) + 1) <= 20 for group in groups[1:])
+    flat = [lengths[i] for group in groups for i in group]
+    assert flat == sorted(flat, reverse=True)
