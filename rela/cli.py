@@ -5,6 +5,7 @@ Heavy imports happen inside the commands, so that `rela --help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -13,6 +14,8 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
+
+from rela.terminal import Remembered, output_lines, progress_bars
 
 try:
     import typer
@@ -59,10 +62,12 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("RELA_TRACEBACK"):
             raise
         if isinstance(error, BrokenPipeError):  # the reader of our output went away: `rela translate … | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            abandon_stdout()
             raise SystemExit(1) from None
         if type(error).__name__ == "Abort":  # what older releases of typer make of Ctrl-C
             fail("interrupted", code=130)
+        if isinstance(error, OSError):  # which may be a full disk behind stdout
+            abandon_stdout()
         fail(describe(error))
     except KeyboardInterrupt:
         fail("interrupted", code=130)
@@ -83,6 +88,12 @@ def fail(message: str, code: int = 2) -> None:
     raise SystemExit(code) from None
 
 
+def abandon_stdout() -> None:
+    """Let Python throw away what cannot be written, instead of trying once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def describe(error: Exception) -> str:
     """An exception in one line."""
     if isinstance(error, OSError) and error.strerror:
@@ -95,14 +106,16 @@ def one_line(message: object) -> str:
 
 
 @app.command()
-def demo(out: Annotated[Path, typer.Option(help="Folder for the corpus, the models and the report.")] = Path("demo")) -> None:
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the corpus, the models and the report.")] = Path("demo"),
+) -> None:
     """Train ReLA-g and softmax on the embedded corpus in a few minutes, and compare them.
 
     Example: `rela demo`
     """
     from rela.demo import demo as run
 
-    run(out, lambda text: print(text, file=sys.stderr, flush=True), progress_bars)
+    run(out, lambda text: print(text, file=sys.stderr, flush=True))
 
 
 @data_app.command("toy")
@@ -144,8 +157,9 @@ def data_get(
     """
     from rela.data.datasets import get_dataset
 
-    for path in get_dataset(name, out):
-        print(path)
+    with progress_bars() as progress:
+        paths = get_dataset(name, out, progress)
+    print("\n".join(map(str, paths)))
 
 
 @app.command()
@@ -647,29 +661,6 @@ def command_line() -> str:
     return shlex.join(["rela", *sys.argv[1:]])
 
 
-def progress_bars() -> Any:
-    """Rich progress bars on stderr, as the callback (stage, done, total) that `prepare` takes."""
-    import contextlib
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    @contextlib.contextmanager
-    def bars() -> Iterator[Any]:
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-        tasks: dict[str, Any] = {}
-        with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
-
-            def tell(stage: str, done: int, total: int | None) -> None:
-                if stage not in tasks:
-                    tasks[stage] = progress.add_task(stage, total=total)
-                progress.update(tasks[stage], completed=done, total=total)
-
-            yield tell
-
-    return bars()
-
-
 def input_lines(path: Path | None) -> Iterator[str]:
     """Lines of a file (compressed or not) or of stdin, without their ends."""
     from rela.data.corpus import read_lines
@@ -692,43 +683,6 @@ def paired_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 def check_format(format: str, *known: str) -> None:
     if format not in known:
         raise ValueError(f"format is {format!r}; wanted {' or '.join(known)}")
-
-
-class Remembered:
-    """An iterator over lines that also hands each one out again, in order, when its translation is printed."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        from collections import deque
-
-        self.lines, self.seen = iter(lines), deque[str]()
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self.lines:
-            self.seen.append(line)
-            yield line
-
-    def take(self) -> str:
-        return self.seen.popleft()
-
-
-def output_lines(path: Path | None) -> Any:
-    """A writer of lines to stdout, or to a file that appears only when it is complete."""
-    import contextlib
-
-    @contextlib.contextmanager
-    def lines() -> Iterator[Any]:
-        if path is None:
-            yield lambda line: print(line, flush=True)
-            return
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            with open(partial, "w", encoding="utf-8") as file:
-                yield lambda line: print(line, file=file)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-    return lines()
 
 
 def chunked(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

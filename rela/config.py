@@ -134,6 +134,8 @@ class TrainConfig:
     learning_rate: float = 1.0
     """Factor on the schedule width^-0.5 · min(step^-0.5, step · warmup^-1.5) of Vaswani et al. (2017)."""
     warmup: int = 4000
+    cooldown: int = 0
+    """Steps at the end over which the rate also falls linearly to zero; 0 is the paper's schedule."""
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
@@ -165,7 +167,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "tokens", "accumulate", "warmup", "log_every", "save_every", "keep_last", "average_last"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in ("validate_every", "bleu_every", "patience", "clip_norm", "weight_decay", "sparsity_weight"):
+        for name in (
+            "cooldown",
+            "validate_every",
+            "bleu_every",
+            "patience",
+            "clip_norm",
+            "weight_decay",
+            "sparsity_weight",
+        ):
             require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         for name in ("learning_rate", "epsilon"):
             require(0 < getattr(self, name) < math.inf, name, getattr(self, name), "above 0")

@@ -30,7 +30,7 @@ from rela.training.checkpoint import CheckpointError, Checkpoints, average_weigh
 from rela.training.journal import Journal
 from rela.training.loss import Objective
 from rela.training.processes import Processes, join_processes
-from rela.training.schedule import inverse_square_root
+from rela.training.schedule import cooled, inverse_square_root
 from rela.training.watchdog import TrainingFailed, Watchdog
 
 FINISHED = "finished.json"
@@ -182,9 +182,10 @@ class Trainer:
         return sums
 
     def learning_rate(self) -> float:
-        return inverse_square_root(
-            self.step + 1, self.config.model.width, self.settings.warmup, self.settings.learning_rate
-        )
+        """The rate of the step that comes next."""
+        settings, step = self.settings, self.step + 1
+        rate = inverse_square_root(step, self.config.model.width, settings.warmup, settings.learning_rate)
+        return rate * cooled(step, settings.steps, settings.cooldown)
 
     def between_steps(self, journal: Journal | None) -> bool:
         """Validate, save, and say whether to stop."""

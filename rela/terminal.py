@@ -1,0 +1,77 @@
+"""What the command line shows and reads: progress bars, lines in, lines out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+Tell = Callable[..., None]
+"""(stage, done, total or None, note="") → None."""
+
+
+@contextlib.contextmanager
+def progress_bars() -> Iterator[Tell]:
+    """Progress on stderr: bars on a terminal, elsewhere a line whenever a stage is another tenth further."""
+    if not sys.stderr.isatty():
+        yield lines_of_progress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+               TextColumn("{task.fields[note]}")]  # fmt: skip
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+
+        def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total, note=note)
+            progress.update(tasks[stage], completed=done, total=total, note=note)
+
+        yield tell
+
+
+def lines_of_progress() -> Tell:
+    tenths: dict[str, int] = {}
+
+    def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
+        if total and (tenth := 10 * done // total) > tenths.get(stage, 0):
+            tenths[stage] = tenth
+            print(f"{stage}: {done:,} of {total:,} {note}".rstrip(), file=sys.stderr, flush=True)
+
+    return tell
+
+
+class Remembered:
+    """An iterator over lines that also hands each one out again, in order, when its translation is printed."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines, self.seen = iter(lines), deque[str]()
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.lines:
+            self.seen.append(line)
+            yield line
+
+    def take(self) -> str:
+        return self.seen.popleft()
+
+
+@contextlib.contextmanager
+def output_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """A writer of lines to stdout, or to a file that appears only when it is complete."""
+    if path is None:
+        yield lambda line: print(line, flush=True)
+        return
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            yield lambda line: print(line, file=file)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
