@@ -5,7 +5,6 @@ Heavy imports happen inside the commands, so that `rela --help` answers at once.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -62,12 +61,12 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("RELA_TRACEBACK"):
             raise
         if isinstance(error, BrokenPipeError):  # the reader of our output went away: `rela translate … | head`
-            abandon_stdout()
+            flush_or_abandon()
             raise SystemExit(1) from None
         if type(error).__name__ == "Abort":  # what older releases of typer make of Ctrl-C
             fail("interrupted", code=130)
         if isinstance(error, OSError):  # which may be a full disk behind stdout
-            abandon_stdout()
+            flush_or_abandon()
         fail(describe(error))
     except KeyboardInterrupt:
         fail("interrupted", code=130)
@@ -88,9 +87,11 @@ def fail(message: str, code: int = 2) -> None:
     raise SystemExit(code) from None
 
 
-def abandon_stdout() -> None:
-    """Let Python throw away what cannot be written, instead of trying once more when it ends."""
-    with contextlib.suppress(OSError, ValueError):
+def flush_or_abandon() -> None:
+    """Write what is left to say; what cannot be written is thrown away, or Python would try once more when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -141,7 +141,7 @@ WRONG = {
 @pytest.mark.parametrize(("text", "named"), WRONG.values(), ids=WRONG.keys())
 def test_wrong_configs_are_one_line_that_names_file_and_field(tmp_path, text, named):
     path = write(tmp_path, text)
-    with pytest.raises(ValueError, match="experiment.yaml") as caught:
+    with pytest.raises(ValueError, match=r"experiment\.yaml") as caught:
         load_config(path)
     message = str(caught.value)
     assert "\n" not in message
@@ -167,7 +167,7 @@ def test_a_config_that_is_not_utf8_is_named(tmp_path):
     ],
 )
 def test_wrong_overrides_are_one_line(tmp_path, override, named):
-    with pytest.raises(ValueError, match="\\A[^\n]*\\Z") as caught:
+    with pytest.raises(ValueError, match=r"\A[^\n]*\Z") as caught:
         load_config(write(tmp_path, "train: {steps: 7}"), [override])
     assert named in str(caught.value)
 

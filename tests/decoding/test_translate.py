@@ -162,7 +162,7 @@ def test_a_very_long_line_is_cut_with_a_warning(make_translator):
         warnings.simplefilter("error")
         assert texts[0] == translator.translate(["The dog sleeps ."], beam=1)[0]
     assert texts[1]
-    with pytest.raises(PairTooLong, match="target 'dog dog.* the model takes at most 39"):
+    with pytest.raises(PairTooLong, match=r"target 'dog dog.* the model takes at most 39"):
         translator.score(["dog"], [long])
 
 

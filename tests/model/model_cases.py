@@ -17,9 +17,8 @@ KINDS = ("softmax", "sparsemax", "entmax15", "entmax:1.3", "topk:3", "relu", "re
 
 def small(kind: str = "rela-g", **options) -> ModelConfig:
     places = {f"{place}_attention": kind for place in ("encoder", "decoder", "cross")}
-    shape = dict(
-        vocabulary_size=V, width=24, heads=2, encoder_layers=2, decoder_layers=2, feed_forward=40, max_length=40
-    )
+    shape = {"vocabulary_size": V, "width": 24, "heads": 2, "encoder_layers": 2, "decoder_layers": 2,
+             "feed_forward": 40, "max_length": 40}  # fmt: skip
     return ModelConfig(**{**places, **shape, **options})
 
 
