@@ -473,6 +473,47 @@ def plot(
 
 
 @app.command()
+def explore(
+    models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
+    gold_source: Annotated[Path | None, typer.Option(help="Source text of gold links.")] = None,
+    gold_target: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
+    gold: GoldFile = None,
+    one_based: OneBased = False,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8765,
+    export: Annotated[Path | None, typer.Option(help="Write one HTML file instead of serving.")] = None,
+    source: Annotated[str | None, typer.Option(help="Sentence to export.")] = None,
+    target: Annotated[str | None, typer.Option(help="Its translation; the models' own if left out.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Look into attention in a browser: every head of every layer, word by word, models side by side.
+
+    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file: `rela explore demo/rela-g/model --export look.html --source "The dog sleeps ."`
+    """
+    from importlib.util import find_spec
+
+    from rela.explorer.examples import gold_examples, toy_examples
+    from rela.explorer.export import write_export
+    from rela.explorer.views import Views
+
+    if any((gold_source, gold_target, gold)) and not all((gold_source, gold_target, gold)):
+        raise ValueError("--gold-source, --gold-target and --gold belong together")
+    if (export is None) != (source is None) or (target is not None and source is None):
+        raise ValueError("--export, --source and, if wanted, --target belong together")
+    if export is None and find_spec("uvicorn") is None:
+        raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
+    known = gold_source and gold_target and gold
+    examples = gold_examples(gold_source, gold_target, gold, one_based) if known else toy_examples()
+    views = Views(load_models(models, device), examples)
+    if export is not None and source is not None:
+        write_export(export, views.start(), [views.view(name, source, target) for name in views.translators])
+        print(export)
+        return
+    from rela.explorer.server import serve
+
+    serve(views, port, lambda line: print(line, flush=True))
+
+
+@app.command()
 def align(
     model: ModelFolder,
     source: Annotated[Path, typer.Argument(help="Source text, words separated by spaces.")],

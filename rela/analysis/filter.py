@@ -94,7 +94,8 @@ def score_corpus(
 
 def score_block(translator: Translator, pairs: list[RawPair]) -> NDArray[Any]:
     """The records of consecutive lines."""
-    scores = np.full(len(pairs), np.nan, dtype=RECORD)
+    scores = np.zeros(len(pairs), RECORD)
+    scores["null_rate"] = scores["log_prob"] = np.nan
     ids, places = [], []
     for place, raw in enumerate(pairs):
         encoded, problem = encode(translator, raw)
