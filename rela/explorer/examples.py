@@ -1,0 +1,49 @@
+"""Sentence pairs to pick from, with their gold links where these are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rela.data.corpus import read_pairs
+from rela.data.subwords import tidy
+from rela.data.toy import generate
+from rela.evaluation.alignment import GoldLinks, read_links
+
+TOY_EXAMPLES, TOY_SEED = 16, 11
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence pair; `gold` is None where nobody linked its words."""
+
+    source: str
+    target: str
+    gold: GoldLinks | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells pairs apart: the words, not the spaces between them."""
+        return tidy(self.source), tidy(self.target)
+
+
+def toy_examples() -> list[Example]:
+    """Pairs of the embedded English–German corpus, whose links are known by construction."""
+    pairs = generate(TOY_EXAMPLES, TOY_SEED)
+    return [
+        Example(pair.source, pair.target, GoldLinks(frozenset(pair.links), frozenset(pair.links))) for pair in pairs
+    ]
+
+
+def gold_examples(source: Path, target: Path, links: Path, one_based: bool = False) -> list[Example]:
+    """Pairs of a hand-aligned text; links beyond a sentence's words mean that the files do not belong together."""
+    pairs, gold = list(read_pairs(source, target, "raise")), read_links(links, one_based)
+    if len(pairs) != len(gold):
+        raise ValueError(f"{source} has {len(pairs)} sentences and {links} {len(gold)}; wanted equally many")
+    examples = [Example(*pair, answer) for pair, answer in zip(pairs, gold, strict=True)]
+    for number, (pair, answer) in enumerate(zip(pairs, gold, strict=True), start=1):
+        S, T = (len(tidy(text).split()) for text in pair)
+        for left, right in sorted(answer.possible):
+            if left >= S or right >= T:
+                raise ValueError(f"{links}, sentence {number}: link {left}-{right} is outside {S} and {T} words")
+    return examples
