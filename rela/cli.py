@@ -501,8 +501,10 @@ def explore(
         raise ValueError("--export, --source and, if wanted, --target belong together")
     if export is None and find_spec("uvicorn") is None:
         raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
-    known = gold_source and gold_target and gold
-    examples = gold_examples(gold_source, gold_target, gold, one_based) if known else toy_examples()
+    if gold_source and gold_target and gold:
+        examples = gold_examples(gold_source, gold_target, gold, one_based)
+    else:
+        examples = toy_examples()
     views = Views(load_models(models, device), examples)
     if export is not None and source is not None:
         write_export(export, views.start(), [views.view(name, source, target) for name in views.translators])

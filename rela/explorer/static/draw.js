@@ -91,7 +91,7 @@ function drawNull(pen, top, length, height, colours) {
 function drawGold(pen, gold, width, height, colours) {
   const sure = new Set(gold.sure.map(String));
   pen.strokeStyle = colours.gold;
-  pen.lineWidth = Math.max(Math.min(width, height) / 10, 1);
+  pen.lineWidth = Math.max(Math.min(width, height) / 12, 1);
   for (const link of gold.possible) {
     pen.setLineDash(sure.has(String(link)) ? [] : [2 * pen.lineWidth, 1.5 * pen.lineWidth]);
     const inset = pen.lineWidth / 2 + 0.5;
