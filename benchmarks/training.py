@@ -1,0 +1,275 @@
+"""A training step of Transformer base: every attention kind against softmax, and against Hugging Face Marian (Table 2).
+
+    python benchmarks/training.py --out results/training
+
+All sides see the same sentences, take turns within one process, and the ratio is the median over the turns of target
+tokens a second against softmax. Batches lie on the device before the clock starts: the loader is measured by
+benchmarks/preparation.py. `--profile KIND` prints where the time of one kind's step goes instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from rela.config import ModelConfig
+from rela.data.batching import Batch, StaticShape, pack
+from rela.model.transformer import Transformer
+from rela.training.loss import Objective
+from rela.training.trainer import objective_inputs
+
+Step = Callable[[int], None]
+"""Train on the i-th batch, modulo their number."""
+
+
+def main() -> None:
+    options = arguments()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    pairs = sentence_pairs(options)
+    sides = {kind: lambda kind=kind: rela_side(kind, pairs, options, device) for kind in options.kinds.split(",")}
+    if options.marian:
+        sides["marian"] = lambda: marian_side(pairs, options, device)
+    if options.profile:
+        profile(sides[options.profile]()[0])
+        return
+    memory = {name: peak_memory(make, options, device) for name, make in sides.items()}
+    running = {name: make() for name, make in sides.items()}
+    speeds: dict[str, list[float]] = {name: [] for name in running}
+    for step, _ in running.values():
+        for i in range(options.warmup):
+            step(i)
+    for turn in range(options.turns):
+        for name, (step, tokens) in running.items():
+            speeds[name].append(tokens_per_second(step, tokens, options.steps, device))
+            print(f"turn {turn + 1} {name:12s} {speeds[name][-1]:12,.0f} target tokens/s", flush=True)
+    rows = [row_of(name, speeds, memory, options, device) for name in running]
+    print_table(rows)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / f"{options.name}.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--kinds", default="softmax,rela-g,rela-i", help="the first is what the others are compared with"
+    )
+    parser.add_argument(
+        "--marian", action="store_true", help="also Hugging Face Marian of the same sizes, SDPA, compiled"
+    )
+    parser.add_argument("--tokens", type=int, default=25_000, help="target tokens a step")
+    parser.add_argument("--mean-length", type=float, default=30.0, help="mean subwords a sentence")
+    parser.add_argument("--fixed-length", type=int, default=0, help="all sentences of this length (documents)")
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=20, help="steps a turn")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--warmup", type=int, default=8)
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    parser.add_argument("--profile", default="", help="print the kernels of this kind's step and stop")
+    parser.add_argument("--out", type=Path, help="folder for the JSON rows")
+    parser.add_argument("--name", default="training")
+    return parser.parse_args()
+
+
+def sentence_pairs(options: argparse.Namespace) -> list[list[tuple[list[int], list[int]]]]:
+    """Batches of random ids with the lengths of real text: log-normal with σ 0.6, target within a tenth of source."""
+    generator = torch.Generator().manual_seed(1)
+    batches = []
+    for _ in range(options.batches):
+        batch, used = [], 0
+        while True:
+            if options.fixed_length:
+                source = target = options.fixed_length - 1
+            else:
+                draw = torch.randn(2, generator=generator)
+                source = int((options.mean_length * torch.exp(0.6 * draw[0] - 0.18)).clamp(1, 200))
+                target = int((source * (1 + 0.1 * draw[1])).clamp(1, 200))
+            if used + target + 1 > options.tokens or (
+                batch and sum(len(s) + 1 for s, _ in batch) + source + 1 > int(1.04 * options.tokens)
+            ):
+                break
+            used += target + 1
+            batch.append((ids(source, options, generator), ids(target, options, generator)))
+        batches.append(batch)
+    return batches
+
+
+def ids(length: int, options: argparse.Namespace, generator: torch.Generator) -> list[int]:
+    return torch.randint(4, options.vocabulary, (length,), generator=generator).tolist()
+
+
+def rela_side(kind: str, pairs: list, options: argparse.Namespace, device: torch.device) -> tuple[Step, list[int]]:
+    """Our own training step, as the trainer runs it."""
+    torch.manual_seed(1)
+    longest = max(max(len(s), len(t)) for batch in pairs for s, t in batch) + 1
+    config = ModelConfig(
+        vocabulary_size=options.vocabulary, width=options.width, heads=options.width // 64 or 1, feed_forward=4 * options.width,
+        encoder_layers=options.layers, decoder_layers=options.layers, max_length=longest + 1,
+        encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
+    )  # fmt: skip
+    model = Transformer(config).to(device).train()
+    objective = Objective(model, 0.1, 1.0)
+    if not options.eager:
+        objective.compile(dynamic=False)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=device.type == "cuda")
+    shape = StaticShape(
+        source=int(1.04 * options.tokens), target=options.tokens, sentences=max(map(len, pairs)) + 8,
+        longest_source=longest, longest_target=longest,
+    )  # fmt: skip
+    batches: list[Batch] = [pack(batch, shape).to(device) for batch in pairs]
+
+    def step(i: int) -> None:
+        batch = batches[i % len(batches)]
+        with autocast(device):
+            loss, _ = objective(*objective_inputs(batch))
+        (loss / batch.target_tokens).backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    return step, [batch.target_tokens for batch in batches]
+
+
+def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) -> tuple[Step, list[int]]:
+    """Hugging Face Marian of the same sizes on padded batches of similar lengths, SDPA and torch.compile."""
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(1)
+    config = MarianConfig(
+        vocab_size=options.vocabulary, d_model=options.width, encoder_layers=options.layers, decoder_layers=options.layers,
+        encoder_attention_heads=options.width // 64 or 1, decoder_attention_heads=options.width // 64 or 1,
+        encoder_ffn_dim=4 * options.width, decoder_ffn_dim=4 * options.width, dropout=0.1, attention_dropout=0.1,
+        activation_function="relu", max_position_embeddings=512, scale_embedding=True, pad_token_id=0, eos_token_id=2,
+        decoder_start_token_id=0, use_cache=False, attn_implementation="sdpa",
+    )  # fmt: skip
+    model = MarianMTModel(config).to(device).train()
+    run = model if options.eager else torch.compile(model)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=device.type == "cuda")
+    batches = [padded(group, device) for group in by_length(pairs, options.tokens)]
+
+    def step(i: int) -> None:
+        source, target, labels, _ = batches[i % len(batches)]
+        with autocast(device):
+            logits = run(input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=target).logits
+            flat = logits.float().view(-1, logits.size(-1))
+            loss = torch.nn.functional.cross_entropy(flat, labels.view(-1), ignore_index=0, label_smoothing=0.1)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    return step, [batch[3] for batch in batches]
+
+
+def by_length(pairs: list, tokens: int) -> list[list[tuple[list[int], list[int]]]]:
+    """The same sentences sorted into batches of similar length, as a padding toolkit has them, lengths rounded to 8."""
+    everything = sorted((pair for batch in pairs for pair in batch), key=lambda pair: len(pair[1]))
+    groups: list[list] = [[]]
+    for pair in everything:
+        width = -(-max([len(pair[1]) + 1, *(len(t) + 1 for _, t in groups[-1])]) // 8) * 8
+        if groups[-1] and width * (len(groups[-1]) + 1) > tokens:
+            groups.append([])
+        groups[-1].append(pair)
+    return groups
+
+
+def padded(group: list, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    def table(rows: list[list[int]]) -> torch.Tensor:
+        width = -(-max(map(len, rows)) // 8) * 8
+        return torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+
+    source, target = table([[*s, 2] for s, _ in group]), table([[0, *t] for _, t in group])
+    labels = table([[*t, 2] for _, t in group])
+    return source, target, labels, sum(len(t) + 1 for _, t in group)
+
+
+def autocast(device: torch.device) -> contextlib.AbstractContextManager:
+    return torch.autocast(device.type, torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def tokens_per_second(step: Step, tokens: list[int], steps: int, device: torch.device) -> float:
+    synchronise(device)
+    started = time.perf_counter()
+    for i in range(steps):
+        step(i)
+    synchronise(device)
+    return sum(tokens[i % len(tokens)] for i in range(steps)) / (time.perf_counter() - started)
+
+
+def peak_memory(
+    make: Callable[[], tuple[Step, list[int]]], options: argparse.Namespace, device: torch.device
+) -> float | None:
+    """GiB at the peak of a few steps with nothing else on the device."""
+    if device.type != "cuda":
+        return None
+    step, _ = make()
+    torch.cuda.reset_peak_memory_stats()
+    for i in range(options.batches):
+        step(i)
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    del step
+    gc.collect()
+    torch.cuda.empty_cache()
+    return peak
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def row_of(
+    name: str,
+    speeds: dict[str, list[float]],
+    memory: dict[str, float | None],
+    options: argparse.Namespace,
+    device: torch.device,
+) -> dict:
+    first = next(iter(speeds))
+    ratios = [mine / theirs for mine, theirs in zip(speeds[name], speeds[first], strict=True)]
+    low, _, high = statistics.quantiles(speeds[name], n=4)
+    median = statistics.median(speeds[name])
+    return {
+        "side": name, "target_tokens_per_second": round(median), "spread": round((high - low) / median, 4),
+        f"ratio_to_{first}": round(statistics.median(ratios), 4), "peak_memory_gib": memory[name], "turns": options.turns,
+        "steps_a_turn": options.steps, "tokens": options.tokens, "mean_length": options.fixed_length or options.mean_length,
+        "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers, "compiled": not options.eager,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
+        "torch": torch.__version__, "python": platform.python_version(), "command": "python " + " ".join(sys.argv),
+    }  # fmt: skip
+
+
+def print_table(rows: list[dict]) -> None:
+    for row in rows:
+        memory = "" if row["peak_memory_gib"] is None else f"{row['peak_memory_gib']:6.1f} GiB"
+        ratio = next(value for key, value in row.items() if key.startswith("ratio"))
+        print(
+            f"{row['side']:12s} {row['target_tokens_per_second']:>12,} target tokens/s ± {row['spread']:.0%}  {ratio:5.2f}×  {memory}"
+        )
+
+
+def profile(step: Step) -> None:
+    """Where one step's time goes, by kernel."""
+    for i in range(5):
+        step(i)
+    with torch.profiler.profile() as record:
+        for i in range(3):
+            step(i)
+        synchronise(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    print(record.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=80))
+
+
+if __name__ == "__main__":
+    main()
