@@ -170,8 +170,9 @@ def heads_of_layer(
     if not chosen:
         raise ValueError("no head was asked for")
     places = [(merged, layer, head, gold) for head in chosen]
-    fitting = min(int(PAGE_WIDTH / grid_cell(merged)[0]), 4, len(chosen))
-    return draw_grid(places, columns or max(fitting, 1), title)
+    fitting = max(min(int(PAGE_WIDTH / grid_cell(merged)[0]), 4), 1)
+    rows = -(-len(chosen) // fitting)
+    return draw_grid(places, columns or -(-len(chosen) // rows), title)  # rows evenly filled
 
 
 def heads_of_pairs(
@@ -182,7 +183,7 @@ def heads_of_pairs(
         raise ValueError("no record was given")
     drawn = draw_grid([(merge_record(record), layer, head, None) for record in records], columns, title)
     for axes, note in zip(drawn, notes, strict=False):
-        axes.set_title(f"{note}  {axes.get_title()}", fontsize=SMALL)
+        axes.set_title(f"{note} {axes.get_title()}", fontsize=SMALL)
     return drawn
 
 

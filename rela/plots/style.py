@@ -42,9 +42,12 @@ class LineStyle:
 
 def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A style for each name, by its place; beyond seven the colours come again with other markers."""
+    names = list(names)
     return {
         name: LineStyle(
-            PALETTE[i % len(PALETTE)], MARKERS[(i + i // len(PALETTE)) % len(MARKERS)], max(8.5 * 0.78**i, 3.2)
+            PALETTE[i % len(PALETTE)],
+            MARKERS[(i + i // len(PALETTE)) % len(MARKERS)],
+            min(4.5 * 1.25 ** (len(names) - 1 - i), 9.0),
         )
         for i, name in enumerate(names)
     }
