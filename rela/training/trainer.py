@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rela.config import Config, read_yaml, save_config, to_dict
+from rela.config import Config, from_dict, read_yaml, save_config, to_dict
 from rela.data.batching import Batch, BatchStream, PreparedCorpus, one_pass
 from rela.data.subwords import Subwords
 from rela.decoding.translate import Translator
@@ -273,7 +273,7 @@ class Trainer:
         if path is None:
             return
         progress, weights, tensors = self.checkpoints.load(path)
-        check_same_experiment(path / CONFIG, self.config)
+        check_same_experiment(path / CONFIG, self.config, progress["step"])
         if (path / SUBWORDS).read_bytes() != self.subwords.model:
             raise CheckpointError(
                 f"{path} was trained with another vocabulary than that of {self.config.data.directory}"
@@ -399,16 +399,19 @@ def mix(*numbers: int) -> int:
     return seed
 
 
-def check_same_experiment(path: Path, config: Config) -> None:
+def check_same_experiment(path: Path, config: Config, step: int = 0) -> None:
     """Refuse to go on with a run of another experiment: same data and model, same settings that shape the result."""
-    before, now = read_yaml(path), to_dict(config)
-    if not isinstance(before, dict) or not all(isinstance(before.get(name), dict) for name in ("model", "train")):
-        raise CheckpointError(f"{path} is damaged; wanted the configuration of a run")
+    before, now = to_dict(from_dict(Config, read_yaml(path), str(path))), to_dict(config)
     for section in ("model", "train"):
         for key, value in now[section].items():
-            if key not in FREE and before.get(section, {}).get(key) != value:
-                was = before.get(section, {}).get(key)
+            if key not in FREE and before[section][key] != value:
                 raise CheckpointError(
-                    f"{path.parent} was trained with {section}.{key} = {was!r}, and now it is {value!r}; "
+                    f"{path.parent} was trained with {section}.{key} = {before[section][key]!r}, and now it is {value!r}; "
                     "choose another train.directory, or delete that one"
                 )
+    planned, cooldown = before["train"]["steps"], config.train.cooldown
+    if cooldown and config.train.steps != planned and step > planned - cooldown:
+        raise CheckpointError(
+            f"{path.parent} has begun to cool down towards train.steps = {planned}, and now it is {config.train.steps}; "
+            "choose another train.directory, or delete that one"
+        )

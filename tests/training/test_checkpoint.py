@@ -1,0 +1,192 @@
+"""Checkpoints are whole or absent, old ones go, and averages are means."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from rela.config import Config, ModelConfig
+from rela.model.folder import ModelFolderError, load_weights, save_folder, unique_weights
+from rela.model.transformer import Transformer
+from rela.training import checkpoint as checkpoint_module
+from rela.training.checkpoint import (
+    OPTIMISER,
+    PROGRESS,
+    CheckpointError,
+    Checkpoints,
+    average_weights,
+    optimiser_tensors,
+    restore_optimiser,
+)
+
+SHAPE = ModelConfig(
+    vocabulary_size=20, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=8, max_length=9
+)
+
+
+def model(seed: int = 0) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(SHAPE)
+
+
+def progress(step: int) -> dict:
+    return {"step": step, "position": {"epoch": 0, "shard": 0, "batch": step}, "best_loss": None, "bad_validations": 0,
+            "batches": 1, "data": [1, 2, 3]}  # fmt: skip
+
+
+def save(checkpoints: Checkpoints, step: int, seed: int = 0):
+    optimiser = {"0.exp_avg": torch.full((3,), float(step))}
+    return checkpoints.save(progress(step), Config(model=SHAPE), unique_weights(model(seed)), optimiser, b"subwords")
+
+
+def names(checkpoints: Checkpoints) -> list[str]:
+    return sorted(path.name for path in checkpoints.directory.iterdir())
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
+    assert checkpoints.latest() is None
+    path = save(checkpoints, 7, seed=3)
+    assert checkpoints.latest() == path
+    loaded, weights, optimiser = checkpoints.load(path)
+    assert loaded == progress(7)
+    assert optimiser["0.exp_avg"].tolist() == [7.0] * 3
+    for name, tensor in unique_weights(model(3)).items():
+        assert torch.equal(weights[name], tensor), name
+
+
+def test_old_checkpoints_go_and_only_the_newest_keeps_its_optimiser(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (5, 10, 15, 20, 1000, 10_000_000):
+        save(checkpoints, step)
+    assert [path.name for path in checkpoints.paths()] == ["step-0000020", "step-0001000", "step-10000000"]
+    assert [(path / OPTIMISER).exists() for path in checkpoints.paths()] == [False, False, True]
+    assert checkpoints.latest() == tmp_path / "step-10000000"
+
+
+@pytest.mark.parametrize("broken", ["save_weights", "save_config", "replace_folder"])
+def test_a_failure_while_writing_leaves_the_old_checkpoint_and_nothing_else(tmp_path, monkeypatch, broken):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    old = save(checkpoints, 5, seed=1)
+    before = {path.name: path.read_bytes() for path in old.iterdir()}
+    calls = []
+
+    def fail(*_):
+        calls.append(1)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, broken, fail)
+    with pytest.raises(
+        CheckpointError, match=r"step-0000010 could not be written .*No space.*last whole one is step-0000005"
+    ):
+        save(checkpoints, 10)
+    assert calls
+    assert names(checkpoints) == ["step-0000005"]
+    assert {path.name: path.read_bytes() for path in old.iterdir()} == before
+    checkpoints.load(old)
+
+
+def test_the_optimiser_file_failing_leaves_nothing_either(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    write, calls = checkpoint_module.save_weights, []
+
+    def fail_on_second(weights, path):
+        calls.append(path)
+        if len(calls) == 2:
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        write(weights, path)
+
+    monkeypatch.setattr(checkpoint_module, "save_weights", fail_on_second)
+    with pytest.raises(CheckpointError, match="there is none before it"):
+        save(checkpoints, 5)
+    assert names(checkpoints) == []
+
+
+def test_what_a_killed_process_left_is_no_checkpoint_and_goes_with_the_next_save(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    save(checkpoints, 5)
+    (tmp_path / ".step-0000010.4242.new").mkdir()
+    (tmp_path / ".step-0000010.4242.new" / "model.safetensors").write_bytes(b"half")
+    (tmp_path / "step-0000009").mkdir()  # half deleted
+    assert [path.name for path in checkpoints.paths()] == ["step-0000005"]
+    save(checkpoints, 10)
+    assert not list(tmp_path.glob(".*"))
+    assert checkpoints.latest() == tmp_path / "step-0000010"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", json.dumps({"step": 3})])
+def test_damaged_progress_is_one_line(tmp_path, content):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    path = save(checkpoints, 5)
+    (path / PROGRESS).write_text(content)
+    with pytest.raises(CheckpointError, match=r"progress\.json is damaged") as caught:
+        checkpoints.load(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", OPTIMISER])
+def test_truncated_tensors_are_named(tmp_path, name):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    path = save(checkpoints, 5)
+    (path / name).write_bytes((path / name).read_bytes()[:-7])
+    with pytest.raises(ModelFolderError, match=f"{name} is damaged or truncated"):
+        checkpoints.load(path)
+
+
+def test_an_optimiser_goes_on_as_if_it_had_never_stopped():
+    def steps(net, optimiser, first: int, last: int) -> None:
+        for step in range(first, last):
+            torch.manual_seed(step)
+            loss = sum((parameter * torch.randn_like(parameter)).sum() for parameter in net.parameters())
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+
+    def adam(net):
+        return torch.optim.Adam(net.parameters(), lr=0.01, betas=(0.9, 0.98))
+
+    straight, stopped = model(), model()
+    steps(straight, adam(straight), 0, 10)
+    optimiser = adam(stopped)
+    steps(stopped, optimiser, 0, 4)
+    stored = {name: tensor.clone() for name, tensor in optimiser_tensors(optimiser).items()}
+    again = adam(stopped)
+    restore_optimiser(again, stored)
+    steps(stopped, again, 4, 10)
+    for one, two in zip(straight.parameters(), stopped.parameters(), strict=True):
+        assert torch.equal(one, two)
+    del stored["0.exp_avg"], stored["0.exp_avg_sq"], stored["0.step"]
+    with pytest.raises(CheckpointError, match="optimiser"):
+        restore_optimiser(adam(stopped), stored)
+
+
+def test_an_average_is_the_mean(tmp_path):
+    folders = []
+    for seed in range(3):
+        folders.append(tmp_path / str(seed))
+        save_folder(folders[-1], Config(model=SHAPE), unique_weights(model(seed)), b"subwords")
+    mean = average_weights(folders)
+    for name, tensor in mean.items():
+        each = torch.stack([load_weights(folder / "model.safetensors")[name].double() for folder in folders])
+        assert torch.equal(tensor, each.mean(0).float())
+    for name, tensor in average_weights(folders[:1]).items():
+        assert torch.equal(tensor, unique_weights(model(0))[name])
+
+
+def test_models_that_do_not_belong_together_are_not_averaged(tmp_path):
+    def folder(name: str, shape: ModelConfig = SHAPE, subwords: bytes = b"subwords"):
+        save_folder(tmp_path / name, Config(model=shape), unique_weights(Transformer(shape)), subwords)
+        return tmp_path / name
+
+    first = folder("first")
+    with pytest.raises(ModelFolderError, match="other tensors"):
+        average_weights([first, folder("kind", ModelConfig(**{**vars(SHAPE), "cross_attention": "softmax"}))])
+    with pytest.raises(ModelFolderError, match=r"is \[.*first has"):
+        average_weights([first, folder("wide", ModelConfig(**{**vars(SHAPE), "vocabulary_size": 21}))])
+    with pytest.raises(ModelFolderError, match=r"different subwords\.model"):
+        average_weights([first, folder("text", subwords=b"other")])
+    with pytest.raises(ModelFolderError, match="no model folders"):
+        average_weights([])

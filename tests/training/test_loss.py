@@ -1,0 +1,87 @@
+"""The loss against PyTorch's, and the learning rate against the formula's known values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rela.config import ModelConfig
+from rela.data.batching import StaticShape, pack
+from rela.data.subwords import PAD
+from rela.model.transformer import Transformer
+from rela.training.loss import Objective, smoothed_cross_entropy
+from rela.training.schedule import cooled, inverse_square_root
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_the_loss_is_pytorchs_label_smoothed_cross_entropy(smoothing):
+    torch.manual_seed(0)
+    logits = (5 * torch.randn(23, 41, dtype=torch.float32)).requires_grad_()
+    target = torch.randint(1, 41, (23,))
+    target[[3, 7, 22]] = PAD
+    loss, nll = smoothed_cross_entropy(logits, target, smoothing)
+    wanted = F.cross_entropy(logits, target, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(nll, F.cross_entropy(logits, target, ignore_index=PAD, reduction="sum"))
+    torch.testing.assert_close(*(torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (loss, wanted)))
+
+
+def test_half_precision_logits_are_summed_in_float32():
+    logits = torch.randn(9, 1000).bfloat16()
+    target = torch.randint(1, 1000, (9,))
+    loss, _ = smoothed_cross_entropy(logits, target, 0.1)
+    torch.testing.assert_close(loss, F.cross_entropy(logits.float(), target, reduction="sum", label_smoothing=0.1))
+
+
+def inputs(pairs, static=None) -> tuple:
+    batch = pack(pairs, static)
+    return (batch.source, batch.source_positions, batch.cu_source, batch.max_source, batch.target_in,
+            batch.target_positions, batch.cu_target, batch.max_target, batch.target_out)  # fmt: skip
+
+
+def shape(**options) -> ModelConfig:
+    return ModelConfig(vocabulary_size=30, width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=24,
+                       max_length=32, **options)  # fmt: skip
+
+
+def test_filler_of_a_static_shape_costs_nothing():
+    objective = Objective(Transformer(shape()), 0.1, 1.0).eval()
+    pairs = [([4, 5, 6], [7, 8]), ([9], [10, 11, 12, 13])]
+    for plain, filled in zip(
+        objective(*inputs(pairs)), objective(*inputs(pairs, StaticShape(20, 20, 5, 9, 9))), strict=True
+    ):
+        torch.testing.assert_close(plain, filled)
+
+
+def test_the_sparsity_penalty_weighs_as_much_as_a_token_and_moves_the_thresholds_alone():
+    model = Transformer(shape(threshold="learned", target_sparsity=0.9, dropout=0.0, attention_dropout=0.0))
+    pairs = [([4, 5, 6], [7, 8]), ([9], [10, 11, 12, 13])]
+    (without, _), (once, _), (twice, _) = (Objective(model, 0.1, weight)(*inputs(pairs)) for weight in (0.0, 1.0, 2.0))
+    assert once > without
+    torch.testing.assert_close(twice - once, once - without)
+    penalty = once - without
+    named = dict(model.named_parameters())
+    gradients = torch.autograd.grad(penalty, list(named.values()), allow_unused=True)
+    moved = {
+        name
+        for name, gradient in zip(named, gradients, strict=True)
+        if gradient is not None and gradient.abs().max() > 1e-6
+    }
+    assert moved
+    assert all(name.endswith("threshold") for name in moved)
+
+
+def test_the_learning_rate_is_that_of_vaswani_et_al():
+    assert inverse_square_root(4000, 512, 4000) == pytest.approx((512 * 4000) ** -0.5)  # the peak, 7.0e-4
+    assert inverse_square_root(1, 512, 4000) == pytest.approx(1.7469e-7, rel=1e-4)
+    assert inverse_square_root(16_000, 512, 4000) == pytest.approx(inverse_square_root(4000, 512, 4000) / 2)
+    rates = [inverse_square_root(step, 64, 10, 2.0) for step in range(1, 41)]
+    assert rates.index(max(rates)) == 9
+    assert rates[4] == pytest.approx(rates[9] / 2)
+    assert max(rates) == pytest.approx(2.0 * 64**-0.5 * 10**-0.5)
+
+
+def test_a_cooldown_ends_in_a_line_to_zero():
+    assert [cooled(step, 10, 0) for step in (1, 10)] == [1.0, 1.0]
+    assert [cooled(step, 10, 4) for step in (6, 7, 8, 9, 10)] == [1.0, 1.0, 0.75, 0.5, 0.25]

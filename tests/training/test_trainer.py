@@ -1,0 +1,221 @@
+"""A run in this process: what it writes, when it stops, and that a resumed one is the one that never stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from training_files import checkpoint, events, final_bytes, leftovers, with_train
+
+from rela.decoding.translate import Translator
+from rela.model.folder import load_weights
+from rela.training.checkpoint import CheckpointError, average_weights
+from rela.training.processes import join_processes
+from rela.training.trainer import Trainer, mix, train
+from rela.training.watchdog import TrainingFailed
+
+
+def trainer(config) -> Trainer:
+    with join_processes("cpu") as processes:
+        return Trainer(config, processes, quiet=True)
+
+
+def test_a_run_writes_a_log_checkpoints_and_the_mean_of_the_last(make_config):
+    config = make_config(validate_every=6, bleu_every=12)
+    path = train(config, quiet=True)
+    assert path == Path(config.train.directory) / "model"
+    rows = events(config)
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert all(row.keys() >= {"loss", "nll", "learning_rate", "tokens_per_second", "time"} for row in rows)
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    assert rows[4]["learning_rate"] == pytest.approx(16**-0.5 * 5 * 50**-1.5)
+    assert [row["step"] for row in events(config, "valid")] == [6, 12]
+    (row,) = events(config, "bleu")
+    assert row["step"] == 12
+    assert "tok:13a" in row["signature"]
+    last = [checkpoint(config, step) for step in (4, 8, 12)]
+    assert sorted(checkpoint(config, 4).parent.iterdir()) == last
+    for name, tensor in average_weights(last[-2:]).items():
+        assert torch.equal(tensor, load_weights(path / "model.safetensors")[name])
+    assert not leftovers(config)
+    for folder in (path, Path(config.train.directory) / "best", *last):
+        assert Translator.load(folder, "cpu").config.model.vocabulary_size == 300, "every folder is a model to use"
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another(make_config):
+    configs = [make_config("one"), make_config("two"), make_config("three", seed=2)]
+    for config in configs:
+        train(config, quiet=True)
+    one, two, three = map(final_bytes, configs)
+    assert one == two
+    assert one["model/model.safetensors"] != three["model/model.safetensors"]
+
+
+@pytest.mark.parametrize("stop", [3, 8])
+def test_a_resumed_run_is_the_run_that_never_stopped(make_config, stop):
+    """Also when it is saved, logged and validated at other steps."""
+    options = {"clip_norm": 1.0, "weight_decay": 0.01, "accumulate": 2, "model_norm_first": True, "average_last": 1}
+    straight, parts = make_config("straight", **options), make_config("parts", **options)
+    train(straight, quiet=True)
+    train(with_train(parts, steps=stop, save_every=2, validate_every=2, log_every=5), quiet=True)
+    train(parts, quiet=True)
+    assert final_bytes(parts) == final_bytes(straight)
+
+
+def test_learned_thresholds_and_their_penalty_resume_too(make_config):
+    options = {
+        "model_threshold": "learned",
+        "model_target_sparsity": 0.8,
+        "steps": 6,
+        "save_every": 3,
+        "average_last": 1,
+    }
+    straight, parts = make_config("straight", **options), make_config("parts", **options)
+    train(straight, quiet=True)
+    train(with_train(parts, steps=3), quiet=True)
+    train(parts, quiet=True)
+    assert final_bytes(parts) == final_bytes(straight)
+
+
+def test_a_finished_run_is_not_trained_again(make_config):
+    config = make_config(steps=4)
+    path = train(config, quiet=True)
+    written = (path / "model.safetensors").stat().st_mtime_ns
+    assert train(config, quiet=True) == path
+    assert (path / "model.safetensors").stat().st_mtime_ns == written
+    assert len(events(config)) == 4
+
+
+def test_a_finished_model_of_fewer_steps_is_not_taken_for_this_one(make_config):
+    """As after a kill between the last checkpoint and the finished model."""
+    config = make_config(steps=4, average_last=1)
+    path = train(config, quiet=True)
+    stale = shutil.copytree(path, path.with_name("stale"))
+    longer = with_train(config, steps=8)
+    train(longer, quiet=True)
+    wanted = (path / "model.safetensors").read_bytes()
+    shutil.rmtree(path)
+    shutil.move(stale, path)
+    assert train(longer, quiet=True) == path
+    assert (path / "model.safetensors").read_bytes() == wanted
+    train(with_train(longer, average_last=2), quiet=True)
+    assert (path / "model.safetensors").read_bytes() != wanted, "another average is another model"
+
+
+def test_training_stops_early_when_patience_runs_out(make_config):
+    # A rate this small changes no weight, so that no validation is better than the first.
+    config = make_config(steps=100, learning_rate=1e-30, validate_every=3, patience=2)
+    path = train(config, quiet=True)
+    assert [row["step"] for row in events(config, "valid")] == [3, 6, 9]
+    assert events(config)[-1]["step"] == 9
+    assert path.is_dir()
+    train(config, quiet=True)
+    assert events(config)[-1]["step"] == 9, "run again, it has still stopped"
+    train(with_train(config, patience=3), quiet=True)
+    assert events(config)[-1]["step"] == 12, "with more patience it goes on"
+
+
+def test_the_best_model_is_kept(make_config):
+    config = make_config(steps=6, save_every=2, validate_every=2)
+    train(config, quiet=True)
+    losses = [row["loss"] for row in events(config, "valid")]
+    best = Path(config.train.directory) / "best" / "model.safetensors"
+    wanted = checkpoint(config, 2 * (1 + losses.index(min(losses)))) / "model.safetensors"
+    assert best.read_bytes() == wanted.read_bytes()
+
+
+CHANGES = {
+    "model.width": lambda c: dataclasses.replace(c, model=dataclasses.replace(c.model, width=32)),
+    "model.cross_attention": lambda c: dataclasses.replace(
+        c, model=dataclasses.replace(c.model, cross_attention="relu")
+    ),
+    "train.learning_rate": lambda c: with_train(c, learning_rate=2.0),
+    "train.seed": lambda c: with_train(c, seed=9),
+    "train.tokens": lambda c: with_train(c, tokens=301),
+    "train.accumulate": lambda c: with_train(c, accumulate=3),
+    "train.cooldown": lambda c: with_train(c, cooldown=3),
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_run_is_not_continued_with_another_experiment(make_config, field):
+    config = make_config(steps=2, save_every=2)
+    train(config, quiet=True)
+    before = final_bytes(config)
+    with pytest.raises(CheckpointError) as caught:
+        train(CHANGES[field](with_train(config, steps=4)), quiet=True)
+    assert field in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert final_bytes(config) == before
+
+
+def test_a_cooldown_that_has_begun_keeps_its_end(make_config):
+    config = make_config(steps=6, cooldown=3, save_every=3)
+    train(with_train(config, steps=6), quiet=True)
+    with pytest.raises(CheckpointError, match="cool down"):
+        train(with_train(config, steps=9), quiet=True)
+    assert events(config)[-1]["learning_rate"] == pytest.approx(16**-0.5 * 6 * 50**-1.5 / 3)
+
+
+def test_a_run_is_not_continued_on_other_text(make_config, tmp_path):
+    config = make_config(steps=2, save_every=2)
+    train(config, quiet=True)
+    progress = checkpoint(config, 2) / "progress.json"
+    progress.write_text(progress.read_text().replace('"data": [600', '"data": [601'))
+    with pytest.raises(CheckpointError, match="other text"):
+        train(with_train(config, steps=4), quiet=True)
+
+
+def test_a_loss_of_nan_ends_the_run_and_is_never_saved(make_config):
+    config = make_config(learning_rate=1e30, steps=50, save_every=1, log_every=50)
+    with pytest.raises(TrainingFailed, match="the loss is nan"):
+        train(config, quiet=True)
+    checkpoints = sorted((Path(config.train.directory) / "checkpoints").glob("step-*"))
+    for path in checkpoints:
+        assert all(tensor.isfinite().all() for tensor in load_weights(path / "model.safetensors").values())
+    assert not leftovers(config)
+
+
+def test_relu_without_a_norm_that_does_not_learn_is_told_from_rela_g_that_does(make_config):
+    """Row 4 of Table 1: deep enough, relu attention without a norm stays at the entropy of the words."""
+    shape = {"model_width": 32, "model_encoder_layers": 3, "model_decoder_layers": 3, "model_dropout": 0.0,
+             "model_attention_dropout": 0.0, "steps": 160, "tokens": 500, "warmup": 60, "learning_rate": 2.0,
+             "log_every": 20, "save_every": 1000, "keep_last": 1, "average_last": 1}  # fmt: skip
+
+    def run(kind: str) -> Trainer:
+        kinds = {f"model_{place}_attention": kind for place in ("encoder", "decoder", "cross")}
+        made = trainer(make_config(kind, **shape, **kinds))
+        made.watchdog.patience = 150
+        made.run()
+        return made
+
+    learnt = run("rela-g").watchdog
+    assert learnt.best < 0.9 * learnt.unigram_entropy()
+    with pytest.raises(TrainingFailed, match="no better than guessing by word frequency"):
+        run("relu")
+
+
+def test_text_that_does_not_fit_the_model_is_refused_before_training(make_config):
+    with pytest.raises(ValueError, match=r"model\.max_length is 9; wanted at least"):
+        trainer(make_config(model_max_length=9))
+    config = make_config()
+    data = dataclasses.replace(config.data, vocabulary_size=301)
+    with pytest.raises(ValueError, match=r"data\.vocabulary_size is 301, and .* was prepared with 300"):
+        trainer(dataclasses.replace(config, data=data))
+    gone = dataclasses.replace(config.data, valid=dataclasses.replace(config.data.valid, source="gone.en"))
+    with pytest.raises(ValueError, match=r"bleu_every needs the validation text .*gone\.en"):
+        trainer(dataclasses.replace(with_train(config, bleu_every=5), data=gone))
+
+
+def test_pairs_longer_than_a_batch_are_left_out_with_a_warning(make_config):
+    with pytest.warns(UserWarning, match="more than 11 target subwords are left out"):
+        train(make_config(tokens=24, accumulate=2, steps=2), quiet=True)
+
+
+def test_seeds_mixed_from_several_numbers_differ_when_any_of_them_does():
+    seeds = {mix(seed, step, batch) for seed in range(5) for step in range(50) for batch in range(8)}
+    assert len(seeds) == 5 * 50 * 8
+    assert all(0 <= seed < 2**63 for seed in seeds)
