@@ -36,7 +36,7 @@ def score_ids(
     translator: Translator, ids: Sequence[tuple[list[int], list[int]]], batch_tokens: int | None = None
 ) -> list[PairScore]:
     """The same for pairs that are subword ids already."""
-    batch_tokens = batch_tokens or BATCH_TOKENS[translator.device.type]
+    batch_tokens = batch_tokens or BATCH_TOKENS.get(translator.device.type, 2048)
     scores: list[PairScore | None] = [None] * len(ids)
     for batch in batches_by_length([max(len(source), len(target)) for source, target in ids], batch_tokens):
         for i, score in zip(batch, score_batch(translator, [ids[i] for i in batch]), strict=True):
