@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import Problem
+from rela.kernels.problem import PRECISION, Problem
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
 PROGRAMS_PER_PROCESSOR = 4
@@ -61,7 +61,7 @@ def decode(problem: Problem, splits: int | None = None) -> Tensor:
             BR=max(16, triton.next_power_of_2(H // Hk * T)),
             BS=BS,
             ACTIVATION=problem.activation,
-            PRECISION="ieee",
+            PRECISION=PRECISION,
             num_warps=4,
         )
     return parts.sum(0).to(q.dtype).transpose(1, 2)

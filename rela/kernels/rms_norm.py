@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rela.kernels.registration import differentiable_operator
 
-ELEMENTS = 4096  # of one block: rows are gathered until a block is about this large
-PARTIALS = 256  # programs of the backward pass at most, and so rows of partial sums for gain and gate
+ELEMENTS = 2048  # of one block: rows are gathered until a block is about this large
+PARTIALS = 512  # programs of the backward pass at most, and so rows of partial sums for gain and gate
 
 
 def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
@@ -106,7 +106,7 @@ def block_plan(z: Tensor) -> dict[str, int]:
     """The shape of a block and its warps, from the width alone."""
     BC = triton.next_power_of_2(z.shape[-1])
     BN = max(1, min(16, ELEMENTS // BC))
-    return {"C": z.shape[-1], "BN": BN, "BC": BC, "num_warps": min(32, max(4, BN * BC // 512))}
+    return {"C": z.shape[-1], "BN": BN, "BC": BC, "num_warps": min(32, max(4, BN * BC // 256))}
 
 
 @triton.jit

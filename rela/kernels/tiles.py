@@ -49,13 +49,13 @@ def one_pass(problem: Problem) -> bool:
 
 
 def exact_tiles(problem: Problem) -> Tiles:
-    """float32 products run on the plain units, where large tiles only cost registers."""
+    """Three products for one take many registers, so float32 tiles are small."""
     D = problem.q.shape[-1]
     edge = 32 if D <= 128 else 16
     return Tiles(edge, edge, 4 if D <= 64 else 8, 2, skips(problem))
 
 
-def forward_tiles(problem: Problem) -> Tiles:
+def forward_tiles(problem: Problem, statistics: bool = False) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
@@ -63,7 +63,7 @@ def forward_tiles(problem: Problem) -> Tiles:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if D > 128 or problem.mask is not None:
         return Tiles(64, 64 if D <= 128 else 32, 4, 2, skip)
-    return Tiles(128, 64, 4 if D <= 64 else 8, 3, skip)
+    return Tiles(128, 64, 4 if D <= 64 and not statistics else 8, 3, skip)
 
 
 def query_gradient_tiles(problem: Problem) -> Tiles:
