@@ -41,13 +41,10 @@ class ScoreStore:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / JOB
-        with contextlib.suppress(FileExistsError):
+        if not path.exists():  # several processes may come here at once, with the same job
             partial = folder / f".{JOB}.{os.getpid()}"
             partial.write_text(json.dumps(job, indent=1), encoding="utf-8")
-            try:
-                os.link(partial, path)  # never over a file that is there: every process may be the first
-            finally:
-                partial.unlink()
+            os.replace(partial, path)
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:

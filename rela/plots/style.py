@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ SOLID: Any = "-"
 DASHED: Any = (0, (4, 2))
 DOTS_PER_INCH = 200
 FORMATS = ("png", "svg")
+SAVERS: dict[str, Any] = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""What can be written, and the metadata that keeps the date out of it."""
 PAGE_WIDTH = 7.0
 """Inches, the text width of a page: what is drawn at this size is printed at this size."""
 TEXT, SMALL, TINY = 9.0, 8.0, 6.0
@@ -90,23 +94,42 @@ def save_figure(axes: Axes | Figure, path: str | Path, formats: Iterable[str] = 
     The same figure gives the same bytes: no date, and ids from a fixed salt.
     """
     figure = axes if isinstance(axes, Figure) else figure_of(axes)
-    figure.draw_without_rendering()  # places everything once; saving would do it again for each format
-    figure.set_layout_engine("none")
-    written = []
-    for format in formats:
-        target = Path(f"{path}.{format}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.{os.getpid()}")
-        stamp = {"Date": None} if format in ("svg", "pdf", "ps") else None
-        try:
-            with matplotlib.rc_context({"svg.hashsalt": "rela"}):
-                figure.savefig(partial, format=format, dpi=DOTS_PER_INCH, metadata=stamp, facecolor="white")
-            os.replace(partial, target)
-        except ValueError as error:
-            if "is not supported" not in str(error):
-                raise
-            raise ValueError(f"cannot write {target.name}; wanted one of png, svg or pdf") from None
-        finally:
-            partial.unlink(missing_ok=True)
-        written.append(target)
-    return written
+    targets = [Path(f"{path}.{format}") for format in formats]
+    with one_warning_for_glyphs():
+        figure.draw_without_rendering()  # places everything once; saving would do it again for each format
+        figure.set_layout_engine("none")
+        for target in targets:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _save(figure, target)
+    return targets
+
+
+def _save(figure: Figure, target: Path) -> None:
+    format = target.suffix[1:]
+    if format not in SAVERS:
+        raise ValueError(f"cannot write {target.name}; wanted one of {', '.join(SAVERS)}")
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "rela"}):
+            figure.savefig(partial, format=format, dpi=DOTS_PER_INCH, metadata=SAVERS[format], facecolor="white")
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def one_warning_for_glyphs() -> Iterator[None]:
+    """Matplotlib warns of each character that no font has; one warning says it better."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    missing = [warning for warning in caught if str(warning.message).startswith("Glyph")]
+    for warning in caught:
+        if warning not in missing:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if missing:
+        warnings.warn(
+            f"the installed fonts lack {len({str(warning.message) for warning in missing})} of the characters drawn; "
+            "for Chinese, Japanese and Korean install Noto Sans CJK",
+            stacklevel=2,
+        )

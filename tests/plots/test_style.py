@@ -37,7 +37,7 @@ def test_the_png_has_two_hundred_dots_an_inch(make_record, tmp_path):
 
 
 def test_a_format_nobody_can_write_leaves_nothing(make_record, tmp_path):
-    with pytest.raises(ValueError, match="png, svg or pdf"):
+    with pytest.raises(ValueError, match="wanted one of png, svg, pdf"):
         save_figure(heatmap(make_record(), 0, 0), tmp_path / "a", ("docx",))
     assert list(tmp_path.iterdir()) == []
 
@@ -58,3 +58,11 @@ def test_detection_points_are_the_numbers_given():
     low, high = axes.get_ylim()
     assert low < 0.4
     assert high > 1
+
+
+def test_characters_without_a_glyph_are_one_warning(make_record, tmp_path):
+    linear_a = ("▁\U00010600\U00010601", "▁\U00010602", "</s>")
+    record = make_record(None, "cross", linear_a)
+    with pytest.warns(UserWarning, match="installed fonts lack 3 of the characters") as caught:
+        save_figure(heatmap(record, 1, 0), tmp_path / "a")
+    assert len(caught) == 1
