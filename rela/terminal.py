@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ Tell = Callable[..., None]
 
 @contextlib.contextmanager
 def progress_bars() -> Iterator[Tell]:
-    """Progress on stderr: bars on a terminal, elsewhere a line whenever a stage is another tenth further."""
+    """Progress on stderr: bars on a terminal, elsewhere a line every few seconds."""
     if not sys.stderr.isatty():
         yield lines_of_progress()
         return
@@ -36,13 +37,17 @@ def progress_bars() -> Iterator[Tell]:
         yield tell
 
 
-def lines_of_progress() -> Tell:
-    tenths: dict[str, int] = {}
+def lines_of_progress(seconds: float = 5.0) -> Tell:
+    """A line for a stage when it has moved and the last line of any stage is some seconds old."""
+    said: dict[str, int] = {}
+    last = time.monotonic()
 
     def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
-        if total and (tenth := 10 * done // total) > tenths.get(stage, 0):
-            tenths[stage] = tenth
-            print(f"{stage}: {done:,} of {total:,} {note}".rstrip(), file=sys.stderr, flush=True)
+        nonlocal last
+        if time.monotonic() - last >= seconds and said.get(stage) != done:
+            said[stage], last = done, time.monotonic()
+            of = f" of {total:,}" if total else ""
+            print(f"{stage}: {done:,}{of} {note}".rstrip(), file=sys.stderr, flush=True)
 
     return tell
 
