@@ -67,16 +67,17 @@ def command(tmp_path) -> Callable[..., list[str]]:
     return make
 
 
+@pytest.fixture
 def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture
-def run(command) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run(command, environment) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Train through the command line, to the end."""
 
     def start(config: Config, *overrides: str, processes: int = 1, **options) -> subprocess.CompletedProcess[str]:
         line = command(config, *overrides, processes=processes)
-        return subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=300, **options)
+        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, **options)
 
     return start
