@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import Problem
+from rela.kernels.problem import Problem, ceil_div
 from rela.kernels.scores import (
     activate,
     differentiate,
@@ -57,7 +57,7 @@ def key_gradients(problem: Problem, d_out: Tensor, atomic: bool, tiles: Tiles) -
     (B, H, _, _), (_, Hk, S, _) = q.shape, k.shape
     dk, dv = problem.like_keys(), problem.like_keys()
     dq = problem.like_queries(torch.float32 if atomic else q.dtype)
-    n_s = triton.cdiv(S, tiles.keys)
+    n_s = ceil_div(S, tiles.keys)
     d_theta = torch.empty(B, H, n_s if atomic else 0, dtype=torch.float32, device=q.device)
     if atomic:
         dq.zero_()
@@ -90,7 +90,7 @@ def query_gradients(problem: Problem, d_out: Tensor, tiles: Tiles) -> tuple[Tens
     q, k, v = problem.q, problem.k, problem.v
     B, H, T, _ = q.shape
     dq = problem.like_queries(q.dtype)
-    n_t = triton.cdiv(T, tiles.queries)
+    n_t = ceil_div(T, tiles.queries)
     d_theta = torch.empty(B, H, n_t, dtype=torch.float32, device=q.device)
     if q.numel():
         query_gradient_kernel[(n_t * H * B,)](

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import PRECISION, Problem
+from rela.kernels.problem import PRECISION, Problem, ceil_div, power_of_2
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
 PROGRAMS_PER_PROCESSOR = 4
@@ -27,11 +27,11 @@ def decode(problem: Problem, splits: int | None = None) -> Tensor:
     """The context of a few queries, [B, H, T, D]; every query sees every key within the length."""
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
-    BD = max(16, triton.next_power_of_2(D))
+    BD = max(16, power_of_2(D))
     BS = max(16, min(128, TILE_BYTES // (BD * q.element_size())))
-    tiles = triton.cdiv(S, BS)
+    tiles = ceil_div(S, BS)
     if splits is None:
-        splits = triton.cdiv(PROGRAMS_PER_PROCESSOR * processors(q.device), max(1, B * Hk))
+        splits = ceil_div(PROGRAMS_PER_PROCESSOR * processors(q.device), max(1, B * Hk))
     splits = max(1, min(splits, tiles))
     parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=q.device)
     if q.numel():
@@ -53,12 +53,12 @@ def decode(problem: Problem, splits: int | None = None) -> Tensor:
             T,
             S,
             splits,
-            triton.cdiv(tiles, splits) * BS,
+            ceil_div(tiles, splits) * BS,
             Hk,
             GROUP=H // Hk,
             D=D,
             BD=BD,
-            BR=max(16, triton.next_power_of_2(H // Hk * T)),
+            BR=max(16, power_of_2(H // Hk * T)),
             BS=BS,
             ACTIVATION=problem.activation,
             PRECISION=PRECISION,

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import Problem
+from rela.kernels.problem import Problem, ceil_div
 from rela.kernels.scores import (
     activate,
     dropout_key,
@@ -39,7 +39,7 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
         )
     if out.numel():
         tiles = tiles or forward_tiles(problem, statistics)
-        forward_kernel[(triton.cdiv(T, tiles.queries) * H * B,)](
+        forward_kernel[(ceil_div(T, tiles.queries) * H * B,)](
             q,
             k,
             v,

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rela.kernels.problem import ceil_div, power_of_2
 from rela.kernels.registration import differentiable_operator
 
 ELEMENTS = 2048  # of one block: rows are gathered until a block is about this large
@@ -34,7 +35,7 @@ def gated_rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> 
     y = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     rows, plan = as_rows(z), block_plan(z)
     if z.numel():
-        grid = (triton.cdiv(len(rows), plan["BN"]),)
+        grid = (ceil_div(len(rows), plan["BN"]),)
         forward_kernel[grid](rows, gain.contiguous(), contiguous(gate), y, eps, len(rows), rows.stride(0), **plan)
     return y
 
@@ -48,7 +49,7 @@ def gated_rms_norm_backward(
     dz = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     if not z.numel():
         return dz, torch.zeros_like(gain), gain.new_zeros(0) if gate is None else torch.zeros_like(gate)
-    programs = min(triton.cdiv(len(rows), plan["BN"]), PARTIALS)
+    programs = min(ceil_div(len(rows), plan["BN"]), PARTIALS)
     partials = torch.empty(1 if gate is None else 2, programs, z.shape[-1], dtype=torch.float32, device=z.device)
     backward_kernel[(programs,)](
         d_rows,
@@ -104,7 +105,7 @@ def contiguous(parameter: Tensor | None) -> Tensor | None:
 
 def block_plan(z: Tensor) -> dict[str, int]:
     """The shape of a block and its warps, from the width alone."""
-    BC = triton.next_power_of_2(z.shape[-1])
+    BC = power_of_2(z.shape[-1])
     BN = max(1, min(16, ELEMENTS // BC))
     return {"C": z.shape[-1], "BN": BN, "BC": BC, "num_warps": min(32, max(4, BN * BC // 256))}
 
