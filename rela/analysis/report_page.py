@@ -36,7 +36,8 @@ class Section:
 SECTIONS = (
     Section("sparsity", "How sparse is attention? (Figure 3)",
             "The share of attention weights that are exactly zero, among the pairs of words that may look at each "
-            "other at all, averaged over the heads of each layer. Softmax never gives a zero.", "", "sparsity"),
+            "other at all, averaged over the heads of each layer. Softmax gives a zero only where a weight is too small for "
+            "a 32-bit number, that is where its score lies more than a hundred below the row's largest.", "", "sparsity"),
     Section("aer", "Does cross attention align words? (Figure 4, Table 5)",
             "Each target word is linked to the source word it weighs most, and the links are compared with gold links: "
             "the alignment error rate, lower is better. Normal attention reads the step that writes the word, shifted "

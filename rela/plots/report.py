@@ -122,9 +122,14 @@ def example_figures(name: str, stem: str, model: ModelReport) -> Iterator[tuple[
 
 
 def busiest_layer(model: ModelReport) -> int:
-    """The cross attention layer with the most null attention, or the middle one where there is none."""
+    """The cross attention layer with the most null attention; where there is none, the one that aligns best or the middle one."""
     by_layer = model.true["cross"].null_rate.mean(dim=-1)
-    return int(by_layer.argmax()) if bool(by_layer.any()) else default_choice(len(by_layer)).layer
+    if bool(by_layer.any()):
+        return int(by_layer.argmax())
+    if model.alignment is None:
+        return default_choice(len(by_layer)).layer
+    rates = [[score.aer for score in scores.layers] for scores in model.alignment.values()]
+    return min(range(len(by_layer)), key=lambda layer: min(way[layer] for way in rates))
 
 
 def file_name(name: str) -> str:
