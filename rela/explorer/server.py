@@ -38,7 +38,7 @@ def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost",
     """The web application over these models; it answers only requests addressed to this machine by `hosts`."""
     files = linked_files()
     # No generated documentation: its pages load scripts from elsewhere.
-    app = FastAPI(title="rela explorer", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Callable) -> Response:

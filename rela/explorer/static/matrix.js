@@ -2,6 +2,7 @@
 "use strict";
 
 const MOST_LINKS = 8; // of a word, in the table and in the line that names them
+const WORTH_NAMING = 0.02; // of the head's largest weight
 const LARGEST_CANVAS = 6000; // pixels of a side
 
 /** The matrix of one model; `point(word, cell)` is called as the pointer or the keys move over it. */
@@ -91,6 +92,14 @@ class Matrix {
     (row ? this.rows : this.columns).children[word.index].classList.add("active");
   }
 
+  /** Scroll to a held word's row or column. */
+  reveal(word) {
+    if (!word || !this.weights.tokens(word.side)[word.index]) return;
+    const at = word.index * this.size;
+    if (word.side === "query") this.scroller.scrollTop = at - this.scroller.clientHeight / 2;
+    else this.scroller.scrollLeft = at - this.scroller.clientWidth / 2;
+  }
+
   hover(event) {
     const key = Math.floor(event.offsetX / this.size);
     const query = Math.floor(event.offsetY / this.size);
@@ -139,12 +148,14 @@ class Matrix {
   }
 }
 
-/** "dog 0.83, the 0.10 and 3 smaller ones" of one word in one head, or "nothing". */
+/** "dog 0.83, the 0.10 and 3 smaller" of one word in one head, or "nothing". */
 function linkText(weights, layer, head, side, index) {
   const links = weights.links(layer, head, side, index);
   if (!links.length) return side === "query" ? "nothing" : "no word";
   const other = weights.tokens(side === "query" ? "key" : "query");
-  const named = links.slice(0, MOST_LINKS).map(([place, value]) => `\u2068${shown(other[place])}\u2069 ${figure(value)}`);
+  const named = links
+    .filter(([, , share], rank) => rank < 1 || (rank < MOST_LINKS && Math.abs(share) >= WORTH_NAMING))
+    .map(([place, value, share]) => `\u2068${shown(other[place])}\u2069 ${weights.figure(value, share)}`);
   const rest = links.length - named.length;
   return named.join(", ") + (rest ? ` and ${rest} smaller` : "");
 }

@@ -24,8 +24,9 @@ class Panel {
     this.line = make("p", { className: "line", role: "status" });
     this.heads = new Heads(weights, gold, actions.choose);
     this.matrix = new Matrix(weights, gold, (word, cell) => this.actions.point(word, this, cell));
-    this.element.append(title, about, ...(view.forced ? [] : [translation]), this.strips.key, this.strips.query, this.line,
-      this.heads.element, this.matrix.element);
+    const pictures = make("div", { className: "pictures" });
+    pictures.append(this.heads.element, this.matrix.element);
+    this.element.append(title, about, ...(view.forced ? [] : [translation]), this.strips.key, this.strips.query, this.line, pictures);
     this.element.addEventListener("pointerover", (event) => this.over(event));
     this.element.addEventListener("pointerout", (event) => {
       if (event.target.closest("[data-index]")) this.actions.point(null);
@@ -74,6 +75,7 @@ class Panel {
     this.matrix.draw(colours);
     this.heads.describe(layer, head, figureName);
     this.highlight(held);
+    this.matrix.reveal(held);
   }
 
   draw(colours) {
@@ -114,7 +116,8 @@ class Panel {
       const [query, key] = cell;
       const other = `\u2068${shown(this.weights.keys[key])}\u2069`;
       if (key >= this.weights.reach(query)) return `${token} may not look at ${other}`;
-      return `${token} \u2192 ${other}: ${figure(this.weights.value(this.layer, this.head, query, key))}`;
+      const share = this.weights.share(this.layer, this.head, query, key);
+      return `${token} \u2192 ${other}: ${this.weights.figure(share * this.weights.level.largest[this.layer][this.head], share)}`;
     }
     const links = linkText(this.weights, this.layer, this.head, word.side, word.index);
     return word.side === "query" ? `${token} looks at ${links}` : `${token} is looked at by ${links}`;

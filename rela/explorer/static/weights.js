@@ -26,10 +26,6 @@ class Weights {
     return (this.codes[this.start(layer, head) + query * this.keys.length + key] - this.zero) / this.steps;
   }
 
-  value(layer, head, query, key) {
-    return this.share(layer, head, query, key) * this.level.largest[layer][head];
-  }
-
   /** How many keys a query may look at. */
   reach(query) {
     return this.level.reach ? this.level.reach[query] : this.keys.length;
@@ -53,6 +49,11 @@ class Weights {
     return found.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
   }
 
+  /** A weight as one reads it; of the smallest step only a bound is known. */
+  figure(value, share) {
+    return Math.abs(share) > 1.01 / this.steps || share === 0 ? figure(value) : `below ${figure(Math.abs(1.5 * value))}`;
+  }
+
   tokens(side) {
     return side === "query" ? this.queries : this.keys;
   }
@@ -63,7 +64,9 @@ async function unpack(view, type, levelName) {
   const attention = view.attention[type];
   const level = attention[levelName];
   if (!level.unpacked) {
-    const packed = Uint8Array.from(atob(level.weights), (letter) => letter.charCodeAt(0));
+    const letters = atob(level.weights);
+    const packed = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
     const codes = new Uint8Array(await new Response(stream).arrayBuffer());
     level.unpacked = new Weights(attention, level, codes);
