@@ -19,8 +19,10 @@ class ModelFolderError(ValueError):
 
 
 def save_folder(path: str | Path, config: Config, weights: dict[str, Tensor], subwords: bytes) -> None:
-    """Write a model folder; an existing one is replaced only when the new one is complete."""
+    """Write a model folder; an existing one is replaced only when the new one is complete, anything else never."""
     path = Path(path)
+    if path.exists() and not is_replaceable(path):
+        raise ModelFolderError(f"{path} is there and is no model folder; it is not replaced by one")
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -32,6 +34,14 @@ def save_folder(path: str | Path, config: Config, weights: dict[str, Tensor], su
         replace_folder(fresh, path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def is_replaceable(path: Path) -> bool:
+    """Whether a path is an empty folder, or holds a model and no folders: a run's own directory is neither."""
+    if not path.is_dir():
+        return False
+    inside = list(path.iterdir())
+    return not inside or ((path / WEIGHTS).is_file() and not any(item.is_dir() for item in inside))
 
 
 def replace_folder(fresh: Path, path: Path) -> None:

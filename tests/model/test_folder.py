@@ -72,6 +72,18 @@ def test_a_failed_save_leaves_the_old_folder_and_nothing_else(folder, tmp_path, 
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def test_what_is_no_model_folder_is_never_replaced(folder, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    (folder / "checkpoints").mkdir()
+    for path in (tmp_path, tmp_path / "file", folder):
+        with pytest.raises(ModelFolderError, match="not replaced"):
+            save(path, make())
+    assert (tmp_path / "file").read_text() == "precious"
+    (tmp_path / "empty").mkdir()
+    save(tmp_path / "empty", make())
+    load_folder(tmp_path / "empty")
+
+
 def damaged(folder, name: str) -> str:
     with pytest.raises(ModelFolderError) as caught:
         load_folder(folder)
