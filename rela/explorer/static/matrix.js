@@ -39,7 +39,8 @@ class Matrix {
     const box = make("div", { className });
     box.setAttribute("aria-hidden", "true");
     this.weights.tokens(side).forEach((token, index) => {
-      const label = make("span", { className: "label", dir: "auto", textContent: shown(token) });
+      // Isolated but not turned: a word that runs from right to left still ends at the matrix.
+      const label = make("span", { className: "label", textContent: `\u2068${shown(token)}\u2069` });
       label.dataset.side = side;
       label.dataset.index = index;
       box.append(label);

@@ -7,6 +7,8 @@ const SIDE_NAMES = {
   decoder: { key: "target words before, looked at", query: "target words, looking" },
 };
 
+const minus = (number) => number.toFixed(2).replace("-", "\u2212");
+
 class Panel {
   /** `actions` are choose(layer, head), point(word) and hold(word). */
   constructor(view, type, weights, gold, actions) {
@@ -17,8 +19,8 @@ class Panel {
     title.append(make("span", { className: "kind", textContent: weights.kind }));
     const steps = view.attention.cross.subword.queries.length;
     const about = make("p", { className: "about", textContent:
-      `${view.forced ? "given target" : "own translation"} \u00b7 log-probability ${view.log_prob.toFixed(2)}, ` +
-      `${(view.log_prob / steps).toFixed(2)} a subword` });
+      `${view.forced ? "given target" : "own translation"} \u00b7 log-probability ${minus(view.log_prob)}, ` +
+      `${minus(view.log_prob / steps)} a subword` });
     const translation = make("p", { className: "translation", dir: "auto", textContent: shown(view.target) });
     this.strips = { key: this.strip("key"), query: this.strip("query") };
     this.line = make("p", { className: "line", role: "status" });
