@@ -80,3 +80,40 @@ def output_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def input_lines(path: Path | None) -> Iterator[str]:
+    """Lines of a file (compressed or not) or of stdin, without their ends."""
+    from rela.data.corpus import read_lines
+
+    return read_lines("-" if path is None else path)
+
+
+def check_format(format: str, *known: str) -> None:
+    if format not in known:
+        raise ValueError(f"format is {format!r}; wanted {' or '.join(known)}")
+
+
+def chunked(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    from itertools import islice
+
+    stream = iter(items)
+    while chunk := list(islice(stream, size)):
+        yield chunk
+
+
+def paired_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """The n-th lines of two files, empty ones too; files of unequal length are an error at their end."""
+    from itertools import zip_longest
+
+    from rela.data.corpus import read_lines
+
+    for left, right in zip_longest(read_lines(source), read_lines(target)):
+        if left is None or right is None:
+            raise ValueError(f"{source if left is None else target} ends first; wanted as many lines in both files")
+        yield left, right
+
+
+def fail(message: str, code: int = 2) -> None:
+    print(f"rela: error: {message}", file=sys.stderr)
+    raise SystemExit(code) from None

@@ -92,7 +92,10 @@ def observed(attentions: list[MultiheadAttention]) -> Iterator[list[Tensor]]:
             dense_q, dense_k = pad(q, cu_queries, max_queries), pad(k, cu_keys, max_keys)
             allowed = allowed_pairs(cu_queries, cu_keys, max_queries, max_keys, causal)
             name, scale = attention.kind.weights, attention.head_dim**-0.5
-            weights.append(attention_weights(dense_q, dense_k, name, scale, allowed, None, attention.threshold))
+            alpha = attention_weights(dense_q, dense_k, name, scale, allowed, None, attention.threshold)
+            if name == "softmax":  # never zero, but for the exponential's underflow far below the largest score
+                alpha = torch.where(allowed, alpha.clamp(min=torch.finfo(alpha.dtype).tiny), alpha)
+            weights.append(alpha)
 
         return observe
 

@@ -1,0 +1,1 @@
+"""What each subcommand does: thin functions over the library, heavy imports inside them."""

@@ -1,0 +1,333 @@
+"""Looking inside a model: measures, pictures, links, and what they say about a corpus."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rela.commands.options import Device, GoldFile, ModelFolder, OneBased, SourceText, TargetText
+from rela.terminal import check_format, output_lines, paired_lines, progress_bars
+
+
+def analyse(
+    models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
+    source: SourceText,
+    target: TargetText,
+    out: Annotated[Path, typer.Option(help="Folder for pictures, tables and index.html.")],
+    gold: GoldFile = None,
+    one_based: OneBased = False,
+    gold_source: Annotated[Path | None, typer.Option(help="Source text of the gold links, if it is another.")] = None,
+    gold_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
+    noise: Annotated[
+        list[str] | None, typer.Option(help="KIND=SOURCE,TARGET: noisy pairs to find (repeatable); made if left out.")
+    ] = None,
+    word_classes: Annotated[
+        Path | None, typer.Option(help="Word, tab, class a line: null rate after words of each class.")
+    ] = None,
+    examples: Annotated[int, typer.Option(help="Sentence pairs to draw.")] = 3,
+    limit: Annotated[int | None, typer.Option(help="Use the first so many pairs.")] = None,
+    seed: int = 1,
+    device: Device = "auto",
+) -> None:
+    """Compare models: sparsity, alignment, diversity, null attention, noise; figures, tables and a page.
+
+    Example: `rela analyse softmax=runs/a/model rela-g=runs/b/model --source test.en --target test.de --gold test.align --out report`
+    """
+    require_plots()
+    from rela.analysis.report import load_word_classes
+    from rela.evaluation.alignment import read_links
+    from rela.plots.report import analyse as run
+
+    pairs = text_pairs(source, target, limit)
+    links = None if gold is None else read_links(gold, one_based)
+    if (gold_source is None) != (gold_target is None) or (gold_source is not None and gold is None):
+        raise ValueError("--gold-source, --gold-target and --gold belong together")
+    gold_pairs = text_pairs(gold_source, gold_target, None) if gold_source and gold_target else None
+    if links is not None and gold_pairs is None:
+        links = links[:limit]
+    noisy = {kind: text_pairs(*files, limit) for kind, files in map(noise_files, noise)} if noise else None
+    settings = {"command": command_line(), "source": str(source), "target": str(target), "one_based": one_based,
+                "gold_file": None if gold is None else str(gold)}  # fmt: skip
+    with progress_bars() as progress:
+        report = run(
+            load_models(models, device), pairs, links, out, seed=seed, examples=examples, noise=noisy,
+            gold_pairs=gold_pairs, word_classes=load_word_classes(word_classes) if word_classes else None,
+            settings=settings, progress=progress,
+        )  # fmt: skip
+    for row in report.table():
+        print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
+                        if name in ("model", "cross_sparsity", "null_rate", "null_rate_shuffled", "aer_best_head_shifted")))  # fmt: skip
+    print(out / "index.html")
+
+
+def plot(
+    figure: Annotated[str, typer.Argument(help="sparsity, aer, diversity, null-rate, sink, noise, heads or overview.")],
+    models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
+    source: SourceText,
+    target: TargetText,
+    out: Annotated[Path, typer.Option(help="FILE.png, .svg or .pdf; without such an ending both .png and .svg.")],
+    gold: GoldFile = None,
+    one_based: OneBased = False,
+    line: Annotated[int, typer.Option(help="Sentence pair of heads and overview.")] = 1,
+    type: Annotated[str, typer.Option(help="encoder, decoder or cross, of heads and overview.")] = "cross",
+    layer: Annotated[int | None, typer.Option(help="Layer of heads, from 1; the middle one if left out.")] = None,
+    head: Annotated[list[int] | None, typer.Option(help="Head, from 1 (repeatable); all if left out.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Use the first so many pairs.")] = None,
+    seed: int = 1,
+    device: Device = "auto",
+) -> None:
+    """Draw one figure of the report alone.
+
+    Example: `rela plot heads runs/demo/model --source test.en --target test.de --line 7 --layer 3 --out heads`
+    """
+    require_plots()
+    from rela.evaluation.alignment import read_links
+    from rela.plots.single import FIGURES, Wanted, draw
+    from rela.plots.style import save_figure
+
+    if figure not in FIGURES:
+        raise ValueError(f"there is no figure {figure!r}; wanted one of {', '.join(FIGURES)}")
+    links = None if gold is None else read_links(gold, one_based)[:limit]
+    with progress_bars() as progress:
+        wanted = Wanted(
+            load_models(models, device), text_pairs(source, target, limit), links, seed, type, line, layer,
+            head or (), progress,
+        )  # fmt: skip
+        axes = draw(figure, wanted)
+    ending = out.suffix[1:].lower()
+    known = ending in ("png", "svg", "pdf")
+    for path in save_figure(axes, out.with_suffix("") if known else out, (ending,) if known else ("png", "svg")):
+        print(path)
+
+
+def explore(
+    models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
+    gold_source: Annotated[Path | None, typer.Option(help="Source text of gold links.")] = None,
+    gold_target: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
+    gold: GoldFile = None,
+    one_based: OneBased = False,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8765,
+    export: Annotated[Path | None, typer.Option(help="Write one HTML file instead of serving.")] = None,
+    source: Annotated[str | None, typer.Option(help="Sentence to export.")] = None,
+    target: Annotated[str | None, typer.Option(help="Its translation; the models' own if left out.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Look into attention in a browser: every head of every layer, word by word, models side by side.
+
+    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file: `rela explore demo/rela-g/model --export look.html --source "The dog sleeps ."`
+    """
+    from importlib.util import find_spec
+
+    from rela.explorer.examples import gold_examples, toy_examples
+    from rela.explorer.export import write_export
+    from rela.explorer.views import Views
+
+    if any((gold_source, gold_target, gold)) and not all((gold_source, gold_target, gold)):
+        raise ValueError("--gold-source, --gold-target and --gold belong together")
+    if (export is None) != (source is None) or (target is not None and source is None):
+        raise ValueError("--export, --source and, if wanted, --target belong together")
+    if export is None and find_spec("uvicorn") is None:
+        raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
+    if gold_source and gold_target and gold:
+        examples = gold_examples(gold_source, gold_target, gold, one_based)
+    else:
+        examples = toy_examples()
+    views = Views(load_models(models, device), examples)
+    if export is not None and source is not None:
+        write_export(export, views.start(), [views.view(name, source, target) for name in views.translators])
+        print(export)
+        return
+    from rela.explorer.server import serve
+
+    serve(views, port, lambda line: print(line, flush=True))
+
+
+def align(
+    model: ModelFolder,
+    source: Annotated[Path, typer.Argument(help="Source text, words separated by spaces.")],
+    target: Annotated[Path, typer.Argument(help="Its translation, line by line.")],
+    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+    reverse: Annotated[Path | None, typer.Option(help="Model folder of the other direction.")] = None,
+    symmetrise: Annotated[
+        str, typer.Option(help="With --reverse: intersection, grow-diag, grow-diag-final or union.")
+    ] = "grow-diag-final",
+    dev_source: Annotated[Path | None, typer.Option(help="Text to choose layer and head on.")] = None,
+    dev_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
+    dev_gold: Annotated[Path | None, typer.Option(help="Its gold links; the choice stays in the model folder.")] = None,
+    one_based: OneBased = False,
+    layer: Annotated[int | None, typer.Option(help="Decoder layer, from 1, instead of the remembered choice.")] = None,
+    head: Annotated[int | None, typer.Option(help="Head of that layer, from 1; its mean if left out.")] = None,
+    shifted: Annotated[
+        bool, typer.Option(help="Of --layer: read the step after a word, or the step that writes it.")
+    ] = True,
+    device: Device = "auto",
+) -> None:
+    """Print word links in Pharaoh format, read from cross attention.
+
+    Example: `rela align runs/en-de/model test.en test.de --reverse runs/de-en/model > test.align`
+    """
+    from rela.analysis.align import Aligner, AlignmentChoice, choose, save_choice
+    from rela.analysis.align_corpus import align_corpus, choose_backward
+    from rela.evaluation.alignment import pharaoh, read_links
+    from rela.evaluation.symmetrise import SYMMETRISATIONS
+
+    if symmetrise not in SYMMETRISATIONS:
+        raise ValueError(f"symmetrise is {symmetrise!r}; wanted one of {', '.join(SYMMETRISATIONS)}")
+    dev = (dev_source, dev_target, dev_gold)
+    if any(dev) and not all(dev):
+        raise ValueError("--dev-source, --dev-target and --dev-gold belong together")
+    if head is not None and layer is None:
+        raise ValueError("--head says which head of a layer; give --layer too")
+    choice = None if layer is None else AlignmentChoice(layer - 1, None if head is None else head - 1, shifted)
+    aligners = []
+    for folder, chooser in ((model, choose), (reverse, choose_backward)):
+        if folder is None:
+            continue
+        translator = load_models([str(folder)], device).popitem()[1]
+        if dev_source and dev_target and dev_gold:
+            found = chooser(translator, text_pairs(dev_source, dev_target, None), read_links(dev_gold, one_based))
+            save_choice(folder, found)
+            where = "its mean" if found.head is None else f"head {found.head + 1}"
+            print(f"{folder}: layer {found.layer + 1}, {where}, {'shifted' if found.shifted else 'normal'} attention, "
+                  f"AER {100 * (found.aer or 0):.2f} on the dev set", file=sys.stderr)  # fmt: skip
+        check_choice(choice, translator)
+        aligners.append(Aligner(translator, choice))
+    backward = aligners[1] if reverse is not None else None
+    with output_lines(out) as write:
+        for links in align_corpus(aligners[0], paired_lines(source, target), backward, symmetrise):
+            write(pharaoh(links))
+
+
+def check_choice(choice: Any, translator: Any) -> None:
+    """Refuse a layer or head the model does not have."""
+    shape = translator.config.model
+    if choice is not None and not 0 <= choice.layer < shape.decoder_layers:
+        raise ValueError(f"layer is {choice.layer + 1}; the model has layers 1 to {shape.decoder_layers}")
+    if choice is not None and choice.head is not None and not 0 <= choice.head < shape.heads:
+        raise ValueError(f"head is {choice.head + 1}; the model has heads 1 to {shape.heads}")
+
+
+def aer(
+    hypothesis: Annotated[Path, typer.Argument(help="Links to judge: Pharaoh, talp or NAACL.")],
+    gold: Annotated[Path, typer.Argument(help="Gold links, sure and possible: talp, Pharaoh or NAACL.")],
+    one_based_hypothesis: Annotated[bool, typer.Option(help="The hypothesis counts words from 1.")] = False,
+    one_based_gold: Annotated[bool, typer.Option(help="The gold links count words from 1.")] = False,
+    flip_hypothesis: Annotated[bool, typer.Option(help="The hypothesis is written target first.")] = False,
+    flip_gold: Annotated[bool, typer.Option(help="The gold links are written target first.")] = False,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    """Alignment error rate, precision and recall of word links.
+
+    Example: `rela aer test.align gold.talp --one-based-gold`
+    """
+    from dataclasses import asdict
+
+    from rela.evaluation.alignment import alignment_error_rate, read_hypotheses, read_links
+
+    check_format(format, "text", "json")
+    result = alignment_error_rate(
+        read_hypotheses(hypothesis, one_based_hypothesis, flip_hypothesis), read_links(gold, one_based_gold, flip_gold)
+    )
+    print(json.dumps(asdict(result)) if format == "json" else result)
+
+
+def filter_pairs(
+    model: ModelFolder,
+    source: Annotated[Path, typer.Argument(help="Source side of the corpus.")],
+    target: Annotated[Path, typer.Argument(help="Target side, line by line.")],
+    out: Annotated[Path, typer.Option(help="Scores as TSV; scores on their way are kept in OUT.parts.")],
+    by: Annotated[str, typer.Option(help="Rank by null-rate, log-prob or both.")] = "null-rate",
+    keep: Annotated[float | None, typer.Option(help="Share of the pairs to keep, such as 0.8.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Worst score to keep.")] = None,
+    kept_source: Annotated[Path | None, typer.Option(help="Where the kept pairs go; beside OUT if left out.")] = None,
+    kept_target: Annotated[Path | None, typer.Option(help="And their other side.")] = None,
+    ranked: Annotated[bool, typer.Option(help="Write the TSV best first.")] = False,
+    text: Annotated[bool, typer.Option(help="Put both sentences into the TSV.")] = False,
+    page: Annotated[bool, typer.Option(help="Also OUT.html, a sample of the best and worst pairs.")] = False,
+    sample: Annotated[int, typer.Option(help="Pairs of each sort on that page.")] = 50,
+    seed: Annotated[int, typer.Option(help="Of that sample.")] = 1,
+    device: Device = "auto",
+) -> None:
+    """Rank a noisy corpus by null rate and keep the best; an interrupted run goes on where it stopped.
+
+    Example: `rela filter runs/demo/model train.en train.de --keep 0.8 --page --out scores.tsv`; on several processes: `torchrun --nproc-per-node 4 -m rela filter …`
+    """
+    from rela.analysis.filter import check_order, filter_corpus, parts_folder, score_corpus
+    from rela.analysis.filter_page import write_filter_page
+    from rela.decoding.translate import Translator
+    from rela.training.processes import join_processes
+
+    check_order(by, keep, threshold)
+    if (kept_source is None) != (kept_target is None):
+        raise ValueError("--kept-source and --kept-target belong together")
+    with join_processes(device) as processes, progress_bars() as progress:
+        translator = Translator.load(model, str(processes.device))
+        store = score_corpus(
+            translator, source, target, parts_folder(out), rank=processes.rank, world=processes.world,
+            progress=progress if processes.first else None,
+        )  # fmt: skip
+        processes.wait()
+    if not processes.first:
+        return
+    files = (kept_source, kept_target) if kept_source and kept_target else None
+    summary = filter_corpus(store, source, target, out, by=by, keep=keep, threshold=threshold, ranked=ranked,
+                            text=text, kept_files=files)  # fmt: skip
+    if page:
+        write_filter_page(store, source, target, out.with_suffix(".html"), summary, sample, seed)
+    print(summary)
+
+
+def load_models(specifications: list[str], device: str) -> dict[str, Any]:
+    """Models by name: NAME=FOLDER, or the folder's own name (its parent's, where it is called model)."""
+    from rela.decoding.translate import Translator
+
+    models: dict[str, Any] = {}
+    for text in specifications:
+        name, equals, folder = text.partition("=")
+        if not equals or Path(text).is_dir():
+            folder = text
+            path = Path(folder).absolute()
+            name = path.parent.name if path.name in ("model", "best", "averaged") and path.parent.name else path.name
+        if name in models:
+            raise ValueError(f"two models are called {name}; write NAME={folder} to name one")
+        models[name] = Translator.load(folder, device)
+    return models
+
+
+def text_pairs(source: Path, target: Path, limit: int | None) -> list[tuple[str, str]]:
+    """Sentence pairs of two files, none of them empty; the first `limit` if that is given."""
+    from itertools import islice
+
+    from rela.data.corpus import read_pairs
+
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; wanted at least 1")
+    return list(islice(read_pairs(source, target, "raise"), limit))
+
+
+def noise_files(text: str) -> tuple[str, tuple[Path, Path]]:
+    """KIND=SOURCE,TARGET taken apart."""
+    kind, equals, files = text.partition("=")
+    parts = files.split(",")
+    if not (equals and kind) or len(parts) != 2:
+        raise ValueError(f"noise is {text!r}; wanted KIND=SOURCE,TARGET")
+    return kind, (Path(parts[0]), Path(parts[1]))
+
+
+def require_plots() -> None:
+    """Say what is missing before any model is run."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise ImportError("pictures need matplotlib: pip install 'rela-attention[plots]'")
+
+
+def command_line() -> str:
+    """The command as one would type it again."""
+    import shlex
+
+    return shlex.join(["rela", *sys.argv[1:]])
