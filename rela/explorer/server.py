@@ -141,6 +141,7 @@ def serve(views: Views, port: int = PORT, say: Callable[[str], None] = print) ->
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             door.bind((HOST, port))
+            door.listen()  # before the address is said: who comes at once waits, and is not turned away
         except (OSError, OverflowError) as error:
             raise ValueError(f"port {port} cannot be had ({error}); wanted a free one, or 0 for any") from None
         say(f"rela explorer: http://{HOST}:{door.getsockname()[1]}/  (Ctrl-C ends it)")

@@ -46,6 +46,7 @@ def serving(views: Views):
 
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
+        door.listen()
         server = uvicorn.Server(uvicorn.Config(create_app(views), log_level="critical", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
         thread.start()
