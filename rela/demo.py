@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -33,7 +32,7 @@ Say = Callable[[str], None]
 
 
 def demo_config(directory: str = "demo", kind: str = "rela-g") -> Config:
-    """The demo's settings; configs/demo.yaml holds the same for `rela prepare` and `rela train`."""
+    """The demo's settings; configs/demo.yaml holds the same, but for folders, for `rela prepare` and `rela train`."""
     return Config(
         data=DataConfig(
             root=f"{directory}/corpus",
@@ -55,19 +54,18 @@ def demo_config(directory: str = "demo", kind: str = "rela-g") -> Config:
             cross_attention=kind,
             dropout=0.0,  # the corpus is a function of its source, so there is nothing to overfit
             attention_dropout=0.0,
-            norm_first=True,
             max_length=256,
         ),
         train=TrainConfig(
             directory=f"{directory}/{kind}",
-            steps=1000,
+            steps=1200,
             tokens=1000,
-            learning_rate=1.6,
-            warmup=150,
-            cooldown=500,
+            learning_rate=1.0,
+            warmup=200,
+            cooldown=600,
             log_every=25,
-            validate_every=250,
-            save_every=250,
+            validate_every=300,
+            save_every=300,
             keep_last=1,
             average_last=1,
             tensorboard=False,
@@ -89,7 +87,9 @@ def demo(directory: Path, say: Say) -> dict[str, Any]:
     say(f"both models trained after {time.monotonic() - started:.0f} s; translating {len(test)} held-out sentences")
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
     # force: that the toy text is tokenised is known, and no mistake
-    scores = {kind: bleu(translator.translate(sources), references, force=True) for kind, translator in translators.items()}
+    scores = {
+        kind: bleu(translator.translate(sources), references, force=True) for kind, translator in translators.items()
+    }
     with progress_bars() as progress:
         report = compare(directory, translators, test, progress)
     figures = {"bleu": {kind: score.value for kind, score in scores.items()}, "table": report.table()}
@@ -234,9 +234,3 @@ def draw_matrix(weights: torch.Tensor, sources: tuple[str, ...], targets: tuple[
 def shade(share: float) -> str:
     """A block as dark as a weight is large, · where it is exactly zero."""
     return "·" if share == 0 else "░▒▓█"[min(int(share * 4), 3)] * 3
-
-
-def write_config(path: Path) -> None:
-    """Write configs/demo.yaml anew from the settings above."""
-    config = demo_config()
-    save_config(dataclasses.replace(config, train=dataclasses.replace(config.train, directory="runs/demo")), path)

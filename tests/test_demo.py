@@ -1,0 +1,72 @@
+"""The demo end to end at a tenth of its size: what it prints, writes and reuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from rela import demo
+from rela.config import load_config
+
+
+def test_the_config_file_holds_the_demos_settings():
+    from_file, ours = load_config("configs/demo.yaml"), demo.demo_config()
+    assert from_file.model == ours.model
+    assert from_file.decode == ours.decode
+    assert dataclasses.replace(from_file.train, directory=ours.train.directory) == ours.train
+    folders = {"root": ours.data.root, "directory": ours.data.directory}
+    assert dataclasses.replace(from_file.data, **folders) == ours.data
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The demo with a small corpus, a narrow model and few steps."""
+    full = demo.demo_config
+
+    def config(directory: str = "demo", kind: str = "rela-g"):
+        original = full(directory, kind)
+        return dataclasses.replace(
+            original,
+            data=dataclasses.replace(original.data, vocabulary_size=600),
+            model=dataclasses.replace(original.model, width=32, feed_forward=64),
+            train=dataclasses.replace(original.train, steps=20, warmup=10, cooldown=5, tokens=300, validate_every=10),
+        )
+
+    monkeypatch.setattr(demo, "demo_config", config)
+    monkeypatch.setattr(demo, "TRAIN", 500)
+    monkeypatch.setattr(demo, "VALID", 20)
+    monkeypatch.setattr(demo, "TEST", 30)
+
+
+def test_demo_prints_a_table_draws_links_writes_a_report_and_reuses_its_models(small, tmp_path, capsys):
+    said: list[str] = []
+    first = demo.demo(tmp_path / "demo", said.append)
+    printed = capsys.readouterr().out
+    for words in ("BLEU", "AER, best head", "sparsity rate, cross", "null rate, shuffled pairs", "AUROC of null rate"):
+        assert words in printed
+    assert printed.count("→") == 5
+    assert (tmp_path / "demo/report/index.html").is_file()
+    assert json.loads((tmp_path / "demo/figures.json").read_text("utf-8")) == json.loads(json.dumps(first))
+    trained = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/*/model/model.safetensors")}
+    assert len(trained) == 2
+    second = demo.demo(tmp_path / "demo", said.append)
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained
+    assert second["bleu"] == first["bleu"]
+
+
+def test_a_training_that_fails_is_said_in_one_line(tmp_path):
+    config = demo.demo_config(str(tmp_path))  # nothing was prepared there
+    with pytest.raises(RuntimeError, match="training rela-g failed: ") as failure:
+        demo.train_together([config], lambda *_: None)
+    assert "\n" not in str(failure.value)
+
+
+def test_drawn_matrix_shows_zero_as_a_dot_and_the_largest_as_a_full_block():
+    drawn = demo.draw_matrix(torch.tensor([[0.0, 2.0], [0.0, 0.0]]), ("a", "b"), ("x", "yy"))
+    header, first, second = drawn.splitlines()
+    assert header.split() == ["a", "b"]
+    assert first.split() == ["x", "·", "███"]
+    assert second.split() == ["yy", "·", "·"]
