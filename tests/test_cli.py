@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rela.cli import main
+from rela.cli import app, main
 from rela.config import Config, DecodeConfig, ModelConfig
 from rela.data.subwords import train_subwords
 from rela.data.toy import generate
@@ -390,3 +391,54 @@ def test_errors_have_no_traceback_unless_asked_for(model):
     assert plain.stderr.startswith(b"rela: error: nowhere is not a model folder")
     asked = shell([sys.executable, "-m", "rela", "info", "nowhere"], env={"RELA_TRACEBACK": "1"})
     assert b"Traceback" in asked.stderr
+
+
+# What the documents promise
+
+
+def documented(name: str, language: str) -> list[str]:
+    text = (Path(__file__).parent.parent / "docs" / name).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["training.md", "translating.md"])
+def test_documented_commands_and_options_exist(name):
+    import typer
+
+    program = typer.main.get_command(app)
+    lines = [line for block in documented(name, "sh") for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        words = line.split(" rela ", 1)[-1].removeprefix("rela ").split()
+        command = program
+        while hasattr(command, "commands"):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line
+        for setting in (words[i + 1] for i, word in enumerate(words) if word == "--set"):
+            section, field = setting.partition("=")[0].split(".")
+            assert field in vars(getattr(Config(), section)), line
+
+
+def test_documented_options_of_translate_exist():
+    import typer
+
+    text = (Path(__file__).parent.parent / "docs" / "translating.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(--.*?)` \|", text, re.MULTILINE)
+    known = {
+        option for parameter in typer.main.get_command(app).commands["translate"].params for option in parameter.opts
+    }
+    assert len(rows) > 8
+    assert {word for row in rows for word in row.split() if word.startswith("--")} <= known
+
+
+def test_the_documented_python_runs(model, texts, monkeypatch, capsys):
+    monkeypatch.chdir(texts)
+    (texts / "runs" / "demo").mkdir(parents=True)
+    shutil.copytree(model, texts / "runs" / "demo" / "model")
+    (texts / "data" / "toy").mkdir(parents=True)
+    shutil.copy(texts / "source.en", texts / "data" / "toy" / "test.en")
+    for block in documented("translating.md", "python"):
+        exec(compile(block, "docs/translating.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 1 + 3 + 1 + len(SOURCES)
