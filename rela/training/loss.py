@@ -9,15 +9,16 @@ from rela.attention.sparsity import collect_sparsity_penalty
 from rela.data.subwords import PAD
 from rela.model.layers import Packing
 from rela.model.transformer import Transformer
+from rela.training.linear_cross_entropy import linear_cross_entropy
 
 
 def smoothed_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """(the loss, the negative log-likelihood) summed over the tokens that are not PAD.
 
-    The loss is (1 - ε) · nll + ε · mean over the vocabulary of -log p (Szegedy et al., 2016). Written with the
-    log-sum-exp alone, so that the log-probabilities [N, V] are never stored.
+    The loss is (1 - ε) · nll + ε · mean over the vocabulary of -log p (Szegedy et al., 2016). This is the
+    specification; training takes `linear_cross_entropy`, which never stores the logits.
     """
-    logits = logits.float()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     normaliser = logits.logsumexp(-1)
     counted = target != PAD
     likelihood = normaliser - logits.gather(-1, target[:, None])[:, 0]
@@ -27,7 +28,7 @@ def smoothed_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> 
 
 
 class Objective(nn.Module):
-    """A Transformer with its loss: one packed batch in, three sums out. This is what is compiled and distributed."""
+    """A Transformer with its loss: one packed batch in, two sums out. This is what is compiled and distributed."""
 
     def __init__(self, model: Transformer, smoothing: float, sparsity_weight: float) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class Objective(nn.Module):
         """(what to minimise, negative log-likelihood), each summed over the target tokens."""
         sources, targets = Packing(cu_source, max_source), Packing(cu_target, max_target)
         hidden = self.model(source, source_positions, sources, target_in, target_positions, targets)
-        loss, nll = smoothed_cross_entropy(self.model.logits(hidden), target_out, self.smoothing)
+        loss, nll = linear_cross_entropy(hidden, self.model.output.weight, target_out, self.smoothing)
         if self.model.training and self.model.config.target_sparsity is not None:
             # Per token like the rest of the sum, so that its weight does not depend on the batch size.
             loss = loss + self.sparsity_weight * collect_sparsity_penalty(self.model) * (target_out != PAD).sum()

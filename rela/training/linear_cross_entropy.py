@@ -1,0 +1,81 @@
+"""The output layer and its loss as one operation, so that logits [N, V] are never stored.
+
+At 25 thousand tokens and 32 thousand words they would take 3.2 GB, and as much again for their gradient. Here a
+chunk of rows at a time is multiplied out, its loss and its gradients with respect to hidden states and weight are
+taken, and its logits are forgotten. The products are those of the plain way, neither more nor fewer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rela.data.subwords import PAD
+
+# Logits formed at a time: 2²⁶, 256 MB in float32; large enough for products at full speed.
+CHUNK_LOGITS = 2**26
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, chunk: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """(label-smoothed loss, negative log-likelihood) of logits hidden · weightᵀ, summed over tokens that are not PAD.
+
+    hidden is [N, C], weight [V, C], target [N]. Equals `smoothed_cross_entropy` of the logits; only the loss is
+    differentiable. `chunk` is the number of rows taken at a time.
+    """
+    rows = chunk or max(CHUNK_LOGITS // weight.size(0), 1)
+    wanted = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    return LinearCrossEntropy.apply(hidden, weight, target, smoothing, rows, wanted)
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """Gradients are computed with the loss and scaled by its own gradient later, which is one number."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, rows: int, wanted: bool
+    ) -> tuple[Tensor, Tensor]:
+        exact = torch.promote_types(weight.dtype, torch.float32)
+        loss = hidden.new_zeros((), dtype=exact)
+        nll = torch.zeros_like(loss)
+        d_weight = torch.zeros_like(weight, dtype=exact) if wanted else None
+        d_hidden = []
+        for start in range(0, hidden.size(0), rows):
+            part, words = hidden[start : start + rows], target[start : start + rows]
+            part_loss, part_nll, d_logits = chunk_loss(F.linear(part, weight).to(exact), words, smoothing, wanted)
+            loss, nll = loss + part_loss, nll + part_nll
+            if d_weight is not None and d_logits is not None:
+                slope = d_logits.to(part.dtype)
+                d_hidden.append(slope @ weight.to(part.dtype))
+                d_weight = d_weight + (slope.mT @ part).to(exact)
+        ctx.save_for_backward(torch.cat(d_hidden) if d_hidden else None, d_weight)
+        ctx.weight_type = weight.dtype
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        d_hidden, d_weight = ctx.saved_tensors
+        if d_hidden is None:
+            return (None,) * 6
+        return d_hidden * d_loss.to(d_hidden.dtype), (d_weight * d_loss).to(ctx.weight_type), None, None, None, None
+
+
+def chunk_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(loss, nll, slope of the loss in the logits or None) of a chunk of logits in full precision."""
+    counted = target != PAD
+    normaliser = logits.logsumexp(-1)
+    likelihood = normaliser - logits.gather(-1, target[:, None])[:, 0]
+    nll = torch.where(counted, likelihood, 0.0).sum()
+    uniform = torch.where(counted, normaliser - logits.mean(-1), 0.0).sum()
+    loss = (1.0 - smoothing) * nll + smoothing * uniform
+    if not wanted:
+        return loss, nll, None
+    # d loss / d logits = softmax - (1 - ε) at the word - ε / V everywhere
+    slope = torch.exp(logits - normaliser[:, None]) - smoothing / logits.size(-1)
+    slope = slope.scatter_add(-1, target[:, None], torch.full_like(normaliser[:, None], smoothing - 1.0))
+    return loss, nll, torch.where(counted[:, None], slope, 0.0)
