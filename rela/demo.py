@@ -104,7 +104,8 @@ def demo(directory: Path, say: Say) -> dict[str, Any]:
 
 def train_together(configs: list[Config], progress: Tell) -> None:
     """Train each config in a process of its own, the cores shared out: small products gain little from two threads."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // len(configs), 1))}
+    threads = min(max((os.cpu_count() or 1) // len(configs), 1), 4)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     running = {}
     for config in configs:
         directory = Path(config.train.directory)
