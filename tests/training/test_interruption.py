@@ -6,12 +6,14 @@ import resource
 import signal
 import subprocess
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from training_files import checkpoint, events, final_bytes, leftovers, with_train
 
+from rela.cli import main
 from rela.config import Config
 from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
@@ -146,9 +148,11 @@ def test_two_processes_are_one_with_accumulation(make_config, run):
         train(with_train(pair, steps=14), quiet=True)
 
 
-def test_errors_of_training_are_one_line(make_config, run):
+def test_errors_of_training_are_one_line(make_config, command, capfd, monkeypatch, tmp_path):
     config = make_config(steps=2, save_every=2)
     train(config, quiet=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main replaces it
     for overrides, named in (
         (["train.learning_rate=3.0"], "train.learning_rate = 1.0, and now it is 3.0"),
         (["model.heads=4"], "model.heads = 2, and now it is 4"),
@@ -158,11 +162,13 @@ def test_errors_of_training_are_one_line(make_config, run):
         (["model.encoder_attention=rela-x"], "rela-x"),
         (["train.device=tpu"], "'tpu'"),
     ):
-        result = run(config, *overrides, cwd=Path(config.train.directory).parent)
-        assert result.returncode == 2, (overrides, result.stderr)
-        assert result.stderr.startswith("rela: error: "), result.stderr
-        assert len(result.stderr.splitlines()) == 1, result.stderr
-        assert named in result.stderr
+        with pytest.raises(SystemExit) as caught:
+            main(command(config, *overrides)[3:])
+        errors = capfd.readouterr().err
+        assert caught.value.code == 2, (overrides, errors)
+        assert errors.startswith("rela: error: "), errors
+        assert len(errors.splitlines()) == 1, errors
+        assert named in errors
     Translator.load(Path(config.train.directory) / "model", "cpu")
 
 
