@@ -37,15 +37,14 @@ def progress_bars() -> Iterator[Tell]:
         yield tell
 
 
-def lines_of_progress(seconds: float = 5.0) -> Tell:
-    """A line for a stage when it has moved and the last line of any stage is some seconds old."""
-    said: dict[str, int] = {}
-    last = time.monotonic()
+def lines_of_progress(seconds: float = 10.0) -> Tell:
+    """A line for a stage when its last one is some seconds old; what is done sooner needs none."""
+    said: dict[str, float] = {}
 
     def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
-        nonlocal last
-        if time.monotonic() - last >= seconds and said.get(stage) != done:
-            said[stage], last = done, time.monotonic()
+        now = time.monotonic()
+        if now - said.setdefault(stage, now) >= seconds:
+            said[stage] = now
             of = f" of {total:,}" if total else ""
             print(f"{stage}: {done:,}{of} {note}".rstrip(), file=sys.stderr, flush=True)
 
