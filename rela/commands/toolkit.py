@@ -125,11 +125,12 @@ def translate(
     options = {name: value for name, value in given.items() if value is not None}
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
+    aligner = make_aligner(translator) if alignments else None
     with output_lines(out) as write:
         sources = Remembered(input_lines(source))
         for number, group in enumerate(translator.translate_stream(sources, nbest, window, **options)):
             line = sources.take()
-            links = align_all(translator, line, [item.text for item in group]) if alignments else [None] * len(group)
+            links = [None] * len(group) if aligner is None else align_all(aligner, line, [item.text for item in group])
             for rank, (item, link) in enumerate(zip(group, links, strict=True)):
                 write(translation_line(number, rank, line, item, link, nbest, scores, format))
 
@@ -153,13 +154,18 @@ def translation_line(
     return "\t".join([*fields, item.text] + ([] if links is None else [links]))
 
 
-def align_all(translator: Any, source: str, targets: list[str]) -> list[str]:
-    """Pharaoh links of a source with each of its translations."""
+def make_aligner(translator: Any) -> Any:
+    """The aligner of a model: the head it remembers is read from its folder once."""
     from rela.analysis.align import Aligner
+
+    return Aligner(translator)
+
+
+def align_all(aligner: Any, source: str, targets: list[str]) -> list[str]:
+    """Pharaoh links of a source with each of its translations."""
     from rela.decoding.translate import PairTooLong
     from rela.evaluation.alignment import pharaoh
 
-    aligner = Aligner(translator)
     try:
         return [pharaoh(links) for links in aligner.align([source] * len(targets), targets)]
     except PairTooLong as error:  # its translation was cut with a warning, and is worth printing

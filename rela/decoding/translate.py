@@ -21,7 +21,7 @@ from rela.decoding.sampling import sample
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
 from rela.model.layers import Packing
 from rela.model.state import DecoderState
-from rela.model.transformer import KEY_MULTIPLE, Transformer
+from rela.model.transformer import KEY_MULTIPLE, Transformer, round_up
 
 # Matrix products give a row the same bits whatever the other rows are, if there are enough of them and their
 # number is a multiple of the kernel's block; so a translation does not depend on the sentences beside it.
@@ -216,10 +216,6 @@ class Translator:
         longest_source, longest_target = (round_up(max(side), KEY_MULTIPLE) for side in lengths)
         shape = StaticShape(source, target, len(pairs), longest_source, longest_target)
         return pack(pairs, shape).to(self.device)
-
-
-def round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
 
 
 def model_inputs(batch: Batch) -> tuple[Tensor, Tensor, Packing, Tensor, Tensor, Packing]:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rela.attention.cache import KVCache
+from rela.attention.kinds import kind_of
 from rela.attention.masks import length_mask
 from rela.attention.multihead import MultiheadAttention
 from rela.config import ModelConfig
@@ -65,8 +66,6 @@ def make_attention(config: ModelConfig, kind: str) -> MultiheadAttention:
 
 def threshold_options(config: ModelConfig, kind: str) -> dict:
     """The threshold settings, for the attentions whose weights know a threshold."""
-    from rela.attention.kinds import kind_of
-
     if kind_of(kind).is_distribution:
         return {}
     return {"threshold": config.threshold, "target_sparsity": config.target_sparsity}

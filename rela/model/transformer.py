@@ -66,7 +66,7 @@ class Transformer(nn.Module):
     def start(self, memory: Tensor, sources: Packing) -> DecoderState:
         """The state before the first decoder step: cross keys and values of each sentence, projected once."""
         head = self.config.width // self.config.heads
-        longest = -(-max(sources.longest, SMALL_PRODUCT // head + 1) // KEY_MULTIPLE) * KEY_MULTIPLE
+        longest = round_up(max(sources.longest, SMALL_PRODUCT // head + 1), KEY_MULTIPLE)
         dense = pad(memory[:, None], sources.cu, longest)[:, 0]  # [B, S, C]
         memories = [layer.cross.remember(dense) for layer in self.decoder]
         # Laid out once as they will be after sentences have left, so that no step sees another layout, or copies them.
@@ -106,3 +106,8 @@ class Transformer(nn.Module):
             counts[name] = sum(parameter.numel() for parameter in new)
             seen |= new
         return counts
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple that is not below the number."""
+    return -(-number // multiple) * multiple

@@ -21,7 +21,6 @@ class Journal:
         self.board = open_tensorboard(directory / "tensorboard") if tensorboard else None
         self.total, self.quiet = total, quiet
         self.live = sys.stderr.isatty() and not quiet
-        self.started = time.monotonic()
 
     def write(self, event: str, step: int, **values: Any) -> None:
         """Record an event with its numbers."""
