@@ -42,8 +42,8 @@ def default_choice(layers: int) -> AlignmentChoice:
 class Aligner:
     """Word links of sentence pairs, read from a model's cross attention."""
 
-    def __init__(self, translator: Translator, choice: AlignmentChoice | None = None) -> None:
-        self.translator = translator
+    def __init__(self, translator: Translator, choice: AlignmentChoice | None = None, tokenised: bool = False) -> None:
+        self.translator, self.tokenised = translator, tokenised
         remembered = load_choice(translator.folder) if translator.folder else None
         shape = translator.config.model
         self.choice = choice or remembered or default_choice(shape.decoder_layers)
@@ -56,14 +56,17 @@ class Aligner:
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[frozenset[Link]]:
         """The links (source word, target word) of each pair, in order."""
-        for pair in capture(self.translator, zip(sources, targets, strict=True), ("cross",)):
+        pairs = zip(sources, targets, strict=True)
+        for pair in capture(self.translator, pairs, ("cross",), tokenised=self.tokenised):
             yield self.choice.links(pair["cross"])
 
 
-def choose(translator: Translator, pairs: Iterable[tuple[str, str]], gold: Iterable[GoldLinks]) -> AlignmentChoice:
+def choose(
+    translator: Translator, pairs: Iterable[tuple[str, str]], gold: Iterable[GoldLinks], tokenised: bool = False
+) -> AlignmentChoice:
     """The head or layer, normal or shifted, with the lowest AER on a dev set with gold links."""
     tables = {shifted: AlignmentTable(shifted) for shifted in (False, True)}
-    for records, links in zip(capture(translator, pairs, ("cross",)), gold, strict=True):
+    for records, links in zip(capture(translator, pairs, ("cross",), tokenised=tokenised), gold, strict=True):
         for table in tables.values():
             table.add(records["cross"], links)
     options = []

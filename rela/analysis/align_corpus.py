@@ -57,8 +57,8 @@ def short_enough(pairs: Iterable[tuple[str, str]], models: list[Translator]) -> 
 
 
 def choose_backward(
-    translator: Translator, pairs: Iterable[tuple[str, str]], gold: Iterable[GoldLinks]
+    translator: Translator, pairs: Iterable[tuple[str, str]], gold: Iterable[GoldLinks], tokenised: bool = False
 ) -> AlignmentChoice:
     """`choose` for a model of the other direction; pairs and gold are written source first, as for the forward one."""
     turned = [GoldLinks(turn(sentence.sure), turn(sentence.possible)) for sentence in gold]
-    return choose(translator, [(target, source) for source, target in pairs], turned)
+    return choose(translator, [(target, source) for source, target in pairs], turned, tokenised)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rela.analysis.record import END, START, TYPES, AttentionRecord
+from rela.analysis.tokenised import pieces_by_token, raw_text
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.packed import allowed_pairs, pad
 from rela.attention.reference import attention_weights
@@ -39,22 +40,52 @@ def capture(
     pairs: Iterable[tuple[str, str]],
     types: tuple[str, ...] = TYPES,
     batch_tokens: int = BATCH_TOKENS,
+    tokenised: bool = False,
 ) -> Iterator[PairRecords]:
-    """The records of each pair, in order; pairs are read as they are needed, so a corpus of any size may come."""
+    """The records of each pair, in order; pairs are read as they are needed, so a corpus of any size may come.
+
+    `tokenised` pairs are shown to the model as raw text, and the words of their records are the tokens all the same.
+    """
     stream = iter(pairs)
     while window := list(islice(stream, WINDOW)):
-        ids = [translator.encode_pair(source, target) for source, target in window]
+        encoded = [encode(translator, source, target, tokenised) for source, target in window]
+        ids = [(source.ids, target.ids) for source, target in encoded]
         found: list[PairRecords | None] = [None] * len(window)
         for batch in batches_by_length([max(len(s), len(t)) for s, t in ids], batch_tokens):
-            records = capture_batch(translator, [ids[i] for i in batch], types)
+            records = capture_batch(translator, [encoded[i] for i in batch], types)
             for i, record in zip(batch, records, strict=True):
                 found[i] = PairRecords(*window[i], record)
         yield from (item for item in found if item is not None)
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """One side of a pair: its subwords, and how they are written in the record."""
+
+    ids: list[int]
+    pieces: tuple[str, ...]
+
+
+def encode(translator: Translator, source: str, target: str, tokenised: bool) -> tuple[Encoded, Encoded]:
+    """Both sides as the model reads them; a tokenised side that cannot be followed letter by letter is read as it is."""
+    sides = [source, target]
+    pieces: list[tuple[str, ...] | None] = [None, None]
+    if tokenised:
+        for i, tokens in enumerate((source.split(), target.split())):
+            ids = translator.subwords.encode(raw_text(tokens))
+            pieces[i] = pieces_by_token(translator.subwords.pieces(ids), tokens)
+            sides[i] = sides[i] if pieces[i] is None else raw_text(tokens)
+    pair = translator.encode_pair(*sides)
+    first, second = (
+        Encoded(ids, tuple(translator.subwords.pieces(ids)) if marked is None else marked)
+        for ids, marked in zip(pair, pieces, strict=True)
+    )
+    return first, second
+
+
 @torch.inference_mode()
 def capture_batch(
-    translator: Translator, pairs: list[tuple[list[int], list[int]]], types: tuple[str, ...]
+    translator: Translator, pairs: list[tuple[Encoded, Encoded]], types: tuple[str, ...]
 ) -> list[dict[str, AttentionRecord]]:
     """One forward over a batch of encoded pairs; for each, the record of every type asked for."""
     model, shape = translator.model, translator.config.model
@@ -64,14 +95,13 @@ def capture_batch(
         "cross": [layer.cross for layer in model.decoder],
     }
     kinds = {"encoder": shape.encoder_attention, "decoder": shape.decoder_attention, "cross": shape.cross_attention}
-    batch = translator.pack_evenly(pairs)
+    batch = translator.pack_evenly([(source.ids, target.ids) for source, target in pairs])
     with contextlib.ExitStack() as stack:
         seen = {type: stack.enter_context(observed(attentions[type])) for type in types}
         model(*model_inputs(batch))
     answers = []
     for i, (source, target) in enumerate(pairs):
-        keys = (*translator.subwords.pieces(source), END)
-        words = tuple(translator.subwords.pieces(target))
+        keys, words = (*source.pieces, END), target.pieces
         tokens = {"encoder": (keys, keys), "decoder": ((*words, END), (START, *words)), "cross": ((*words, END), keys)}
         records = {}
         for type, weights in seen.items():

@@ -96,6 +96,7 @@ def measure(
     examples: int = 3,
     noise: Mapping[str, Sequence[Pair]] | None = None,
     gold_pairs: Sequence[Pair] | None = None,
+    gold_tokenised: bool = False,
     word_classes: Callable[[str], str] | None = None,
     settings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -103,7 +104,8 @@ def measure(
     """Compare models on sentence pairs; weights are never kept, except those of the examples.
 
     The shuffled (hallucinated) set is made here: every source with another pair's target. `gold` holds the links of
-    `pairs`, or of `gold_pairs` where the alignments belong to other text. `noise` names noisy versions of the pairs;
+    `pairs`, or of `gold_pairs` where the alignments belong to other text (`gold_tokenised`: tokenised, where the model
+    knows raw text). `noise` names noisy versions of the pairs;
     without it the four kinds of `rela.analysis.noise` are made. `word_classes` classifies the word just written, for
     the null rate by class. `settings` (such as the command) are kept beside what is known here.
     """
@@ -122,7 +124,8 @@ def measure(
     tell = progress or (lambda stage, done, total: None)
     models = {}
     for name, translator in translators.items():
-        lines = Lines(name, pairs, shuffled, aligned, None if gold is None else list(gold), gold_pairs is None, shown)
+        lines = Lines(name, pairs, shuffled, aligned, None if gold is None else list(gold), gold_pairs is None,
+                      gold_tokenised, shown)  # fmt: skip
         models[name] = measure_model(translator, lines, noisy, word_classes or simple_classes, tell)
     known = {"pairs": len(pairs), "gold": None if gold is None else len(gold), "seed": seed,
              "torch": torch.__version__, "models": {name: describe(t) for name, t in translators.items()}}  # fmt: skip
@@ -139,6 +142,7 @@ class Lines:
     aligned: list[Pair]
     gold: list[GoldLinks] | None
     gold_is_of_pairs: bool
+    gold_tokenised: bool
     shown: list[int]
 
 
@@ -171,7 +175,9 @@ def measure_model(
         true=true.summaries(),
         shuffled=shuffled.summaries(),
         diversity=true.diversity(),
-        alignment=None if lines.gold is None else align(translator, lines.aligned, lines.gold, lines.name, tell),
+        alignment=None
+        if lines.gold is None
+        else align(translator, lines.aligned, lines.gold, lines.name, tell, lines.gold_tokenised),
         detection=found,
         nulls_by_class=by_class.rates(),
         pair_scores=clean,
@@ -226,11 +232,13 @@ class Measures:
 
 
 def align(
-    translator: Translator, pairs: Sequence[Pair], gold: Sequence[GoldLinks], name: str, tell: Progress
-) -> dict[bool, AlignmentByHead]:
+    translator: Translator, pairs: Sequence[Pair], gold: Sequence[GoldLinks], name: str, tell: Progress,
+    tokenised: bool = False,
+) -> dict[bool, AlignmentByHead]:  # fmt: skip
     """The alignment scores of every layer and head, normal and shifted."""
     tables = {shifted: AlignmentTable(shifted) for shifted in (False, True)}
-    stream = told(capture(translator, pairs, ("cross",)), f"{name}: gold links", len(pairs), tell)
+    records_of_pairs = capture(translator, pairs, ("cross",), tokenised=tokenised)
+    stream = told(records_of_pairs, f"{name}: gold links", len(pairs), tell)
     for line, (records, links) in enumerate(zip(stream, gold, strict=True), start=1):
         for table in tables.values():
             try:

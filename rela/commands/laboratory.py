@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rela.commands.options import Device, GoldFile, ModelFolder, OneBased, SourceText, TargetText
+from rela.commands.options import Device, FlipGold, GoldFile, ModelFolder, OneBased, SourceText, TargetText, Tokenised
 from rela.terminal import check_format, output_lines, paired_lines, progress_bars
 
 
@@ -20,6 +20,8 @@ def analyse(
     out: Annotated[Path, typer.Option(help="Folder for pictures, tables and index.html.")],
     gold: GoldFile = None,
     one_based: OneBased = False,
+    flip_gold: FlipGold = False,
+    tokenised: Tokenised = False,
     gold_source: Annotated[Path | None, typer.Option(help="Source text of the gold links, if it is another.")] = None,
     gold_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
     noise: Annotated[
@@ -43,7 +45,7 @@ def analyse(
     from rela.plots.report import analyse as run
 
     pairs = text_pairs(source, target, limit)
-    links = None if gold is None else read_links(gold, one_based)
+    links = None if gold is None else read_links(gold, one_based, flip_gold)
     if (gold_source is None) != (gold_target is None) or (gold_source is not None and gold is None):
         raise ValueError("--gold-source, --gold-target and --gold belong together")
     gold_pairs = text_pairs(gold_source, gold_target, None) if gold_source and gold_target else None
@@ -51,11 +53,11 @@ def analyse(
         links = links[:limit]
     noisy = {kind: text_pairs(*files, limit) for kind, files in map(noise_files, noise)} if noise else None
     settings = {"command": command_line(), "source": str(source), "target": str(target), "one_based": one_based,
-                "gold_file": None if gold is None else str(gold)}  # fmt: skip
+                "flip_gold": flip_gold, "tokenised": tokenised, "gold_file": None if gold is None else str(gold)}  # fmt: skip
     with progress_bars() as progress:
         report = run(
             load_models(models, device), pairs, links, out, seed=seed, examples=examples, noise=noisy,
-            gold_pairs=gold_pairs, word_classes=load_word_classes(word_classes) if word_classes else None,
+            gold_pairs=gold_pairs, gold_tokenised=tokenised, word_classes=load_word_classes(word_classes) if word_classes else None,
             settings=settings, progress=progress,
         )  # fmt: skip
     for row in report.table():
@@ -159,6 +161,8 @@ def align(
     dev_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
     dev_gold: Annotated[Path | None, typer.Option(help="Its gold links; the choice stays in the model folder.")] = None,
     one_based: OneBased = False,
+    flip_gold: FlipGold = False,
+    tokenised: Tokenised = False,
     layer: Annotated[int | None, typer.Option(help="Decoder layer, from 1, instead of the remembered choice.")] = None,
     head: Annotated[int | None, typer.Option(help="Head of that layer, from 1; its mean if left out.")] = None,
     shifted: Annotated[
@@ -189,13 +193,14 @@ def align(
             continue
         translator = load_models([str(folder)], device).popitem()[1]
         if dev_source and dev_target and dev_gold:
-            found = chooser(translator, text_pairs(dev_source, dev_target, None), read_links(dev_gold, one_based))
+            gold = read_links(dev_gold, one_based, flip_gold)
+            found = chooser(translator, text_pairs(dev_source, dev_target, None), gold, tokenised)
             save_choice(folder, found)
             where = "its mean" if found.head is None else f"head {found.head + 1}"
             print(f"{folder}: layer {found.layer + 1}, {where}, {'shifted' if found.shifted else 'normal'} attention, "
                   f"AER {100 * (found.aer or 0):.2f} on the dev set", file=sys.stderr)  # fmt: skip
         check_choice(choice, translator)
-        aligners.append(Aligner(translator, choice))
+        aligners.append(Aligner(translator, choice, tokenised))
     backward = aligners[1] if reverse is not None else None
     with output_lines(out) as write:
         for links in align_corpus(aligners[0], paired_lines(source, target), backward, symmetrise):

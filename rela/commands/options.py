@@ -17,3 +17,7 @@ SourceText = Annotated[Path, typer.Option(help="Source text, one sentence a line
 TargetText = Annotated[Path, typer.Option(help="Its translation, line by line.")]
 GoldFile = Annotated[Path | None, typer.Option(help="Gold word links: talp, Pharaoh or NAACL.")]
 OneBased = Annotated[bool, typer.Option("--one-based", help="The gold links count words from 1.")]
+FlipGold = Annotated[bool, typer.Option("--flip-gold", help="The gold links are written target first.")]
+Tokenised = Annotated[
+    bool, typer.Option("--tokenised", help="The text of the links is tokenised, and the model knows raw text.")
+]

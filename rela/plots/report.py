@@ -40,6 +40,7 @@ def analyse(
     examples: int = 3,
     noise: Mapping[str, Sequence[Pair]] | None = None,
     gold_pairs: Sequence[Pair] | None = None,
+    gold_tokenised: bool = False,
     word_classes: Callable[[str], str] | None = None,
     settings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -50,7 +51,7 @@ def analyse(
     """
     report = measure(
         translators, pairs, gold, seed=seed, examples=examples, noise=noise, gold_pairs=gold_pairs,
-        word_classes=word_classes, settings=settings, progress=progress,
+        gold_tokenised=gold_tokenised, word_classes=word_classes, settings=settings, progress=progress,
     )  # fmt: skip
     write_report(report, out, progress)
     return report

@@ -1,0 +1,46 @@
+"""Tokenised text (gold alignments always are) for a model of raw text: spaces a tokeniser added are not shown to the model.
+
+"the drug ( sic ) , then" reaches the model as "the drug (sic), then", and each piece is counted to the token it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from rela.analysis.words import WORD_START
+
+NO_SPACE_BEFORE = frozenset(",.;:!?)]}%…’”»") | {"..."}
+NO_SPACE_AFTER = frozenset("([{¿¡„“«")
+QUOTES = frozenset("\"'")
+
+
+def raw_text(tokens: Sequence[str]) -> str:
+    """Tokens as one would write them: punctuation on its word, clitics ('s, n't) too, the two of a pair of quotes inwards."""
+    text = ""
+    glued = True  # nothing stands before the first token
+    open_quotes: set[str] = set()
+    for token in tokens:
+        closes = token in open_quotes
+        clitic = len(token) > 1 and (token[0] in "'’" or token == "n't") and token[1:].isalpha()
+        text += token if glued or closes or clitic or token in NO_SPACE_BEFORE else f" {token}"
+        if token in QUOTES:
+            open_quotes ^= {token}
+        glued = token in NO_SPACE_AFTER or (token in QUOTES and not closes)
+    return text
+
+
+def pieces_by_token(pieces: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...] | None:
+    """The pieces of `raw_text(tokens)`, with the mark of a word's beginning at each token's first piece and nowhere else.
+
+    A piece belongs to the token in which it begins. None where the pieces do not spell the tokens letter by letter (the
+    subword model normalises text), or a token begins in the middle of a piece.
+    """
+    *begins, letters = accumulate(map(len, tokens), initial=0)
+    waiting, place, marked = set(begins), 0, []
+    for piece in pieces:
+        spelled = piece.removeprefix(WORD_START)
+        marked.append(WORD_START + spelled if place in waiting else spelled)
+        waiting.discard(place)
+        place += len(spelled)
+    return None if waiting or place != letters else tuple(marked)
