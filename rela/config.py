@@ -199,6 +199,10 @@ class DecodeConfig:
     max_length_extra: int = 50
     batch_tokens: int = 4096
     """Source tokens decoded together, padding included."""
+    engine: str = "auto"
+    """"graphs", a search that stays on the GPU; "reference", step by step in PyTorch; "auto": graphs where they serve."""
+    precision: str = "auto"
+    """"bf16" or "fp32"; "auto" is bf16 for graphs on a GPU that has it, fp32 for the reference."""
     sampling: bool = False
     temperature: float = 1.0
     seed: int = 1
@@ -209,6 +213,10 @@ class DecodeConfig:
         require(0 < self.max_length_ratio < math.inf, "max_length_ratio", self.max_length_ratio, "above 0")
         require(self.max_length_extra >= 0, "max_length_extra", self.max_length_extra, "at least 0")
         require(self.batch_tokens >= 1, "batch_tokens", self.batch_tokens, "at least 1")
+        require(
+            self.engine in ("auto", "reference", "graphs"), "engine", self.engine, '"auto", "reference" or "graphs"'
+        )
+        require(self.precision in ("auto", "bf16", "fp32"), "precision", self.precision, '"auto", "bf16" or "fp32"')
         require(0 < self.temperature < math.inf, "temperature", self.temperature, "above 0")
 
 

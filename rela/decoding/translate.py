@@ -16,7 +16,9 @@ from torch import Tensor
 from rela.config import Config, DecodeConfig
 from rela.data.batching import Batch, StaticShape, pack
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
+from rela.decoding.ahead import Ahead
 from rela.decoding.beam import Hypothesis, beam_search
+from rela.decoding.engine import Engine
 from rela.decoding.sampling import sample
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
 from rela.model.layers import Packing
@@ -77,6 +79,7 @@ class Translator:
         self.subwords = subwords
         self.config = config
         self.folder: Path | None = None
+        self.engine = Engine(self.model)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Translator:
@@ -116,15 +119,31 @@ class Translator:
         if nbest > decode.beam:
             raise ValueError(f"nbest is {nbest}; wanted at most the beam, {decode.beam}")
         stream, number = iter(lines), 0
-        while chunk := list(islice(stream, window)):
-            ids = [self.encode_source(line, number + i) for i, line in enumerate(chunk)]
-            answers: list[list[Translation]] = [[]] * len(chunk)
-            for batch in batches_by_length([len(sentence) for sentence in ids], decode.batch_tokens):
-                found = self.search([ids[i] for i in batch], decode, [number + i for i in batch])
-                for i, hypotheses in zip(batch, found, strict=True):
-                    answers[i] = [self.finish(hypothesis) for hypothesis in hypotheses[:nbest]]
-            yield from answers
-            number += len(chunk)
+        ids = self.read_window(stream, window, number)
+        while ids:
+            number += len(ids)
+            # A window this large is no dialogue: the next one is read while the device works on this one.
+            ahead = Ahead(self.read_window, stream, window, number) if window >= WINDOW else None
+            yield from self.translate_window(ids, nbest, decode, number - len(ids))
+            ids = self.read_window(stream, window, number) if ahead is None else ahead.result()
+
+    def read_window(self, stream: Iterator[str], window: int, number: int) -> list[list[int]]:
+        """Subword ids of the next lines, the first of which is line `number`."""
+        return [self.encode_source(line, number + i) for i, line in enumerate(islice(stream, window))]
+
+    def translate_window(
+        self, ids: list[list[int]], nbest: int, decode: DecodeConfig, number: int
+    ) -> list[list[Translation]]:
+        """The `nbest` best translations of each source, in order; the device gets the next batch before text is made."""
+        written: list[tuple[list[int], Ahead]] = []
+        for batch in batches_by_length([len(sentence) for sentence in ids], decode.batch_tokens):
+            found = self.search([ids[i] for i in batch], decode, [number + i for i in batch])
+            written.append((batch, Ahead(self.finish_all, [hypotheses[:nbest] for hypotheses in found])))
+        answers: list[list[Translation]] = [[]] * len(ids)
+        for batch, texts in written:
+            for i, translations in zip(batch, texts.result(), strict=True):
+                answers[i] = translations
+        return answers
 
     @torch.inference_mode()
     def search(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> list[list[Hypothesis]]:
@@ -134,10 +153,29 @@ class Translator:
         if not full:
             return answers
         chosen = [sources[i] for i in full]
-        company = -len(chosen) % (math.lcm(ROW_MULTIPLE, decode.beam) // decode.beam)
-        state, max_lengths = self.start(chosen + [chosen[-1]] * company, decode)
+        limits = self.longest_translations(chosen, decode)
+        device_search = self.engine.search_for(decode)
+        if device_search is not None:
+            found = device_search.search(chosen, limits.tolist())
+        else:
+            with self.engine.reference_precision(decode):
+                found = self.reference_search(chosen, limits, decode, [numbers[i] for i in full])
+        for i, hypotheses in zip(full, found, strict=True):
+            if not hypotheses:
+                raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
+            answers[i] = hypotheses
+        return answers
+
+    def reference_search(
+        self, sources: list[list[int]], limits: Tensor, decode: DecodeConfig, numbers: list[int]
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of each source by the model as it is written, step by step."""
+        company = -len(sources) % (math.lcm(ROW_MULTIPLE, decode.beam) // decode.beam)
+        together = sources + [sources[-1]] * company
+        state = self.start(together)
+        max_lengths = torch.cat([limits, limits[-1:].expand(company)]).to(self.device)
         if decode.sampling:
-            seeds = [(decode.seed * 1_000_003 + numbers[i]) % 2**63 for i in [*full, *[full[-1]] * company]]
+            seeds = [(decode.seed * 1_000_003 + number) % 2**63 for number in [*numbers, *[numbers[-1]] * company]]
             found = sample(
                 self.model.decode_step, state, max_lengths, samples=decode.beam, bos=BOS, eos=EOS, seeds=seeds,
                 temperature=decode.temperature, banned=(PAD, BOS, UNK),
@@ -147,20 +185,19 @@ class Translator:
                 self.model.decode_step, state, max_lengths, beam=decode.beam, bos=BOS, eos=EOS,
                 alpha=decode.length_penalty, banned=(PAD, BOS, UNK), reorder=reorder, row_multiple=ROW_MULTIPLE,
             )  # fmt: skip
-        for i, hypotheses in zip(full, found, strict=False):
-            if not hypotheses:
-                raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
-            answers[i] = hypotheses
-        return answers
+        return found[: len(sources)]
 
-    def start(self, sources: list[list[int]], decode: DecodeConfig) -> tuple[DecoderState, Tensor]:
-        """Encode the sources; the decoder's state and the longest translation allowed for each."""
+    def start(self, sources: list[list[int]]) -> DecoderState:
+        """Encode the sources; the decoder's state before its first step."""
         batch = self.pack_evenly([(ids, []) for ids in sources])
         packing = Packing(batch.cu_source[: len(sources) + 1], batch.max_source)
-        memory = self.model.encode(batch.source, batch.source_positions, packing)
-        lengths = torch.tensor([len(ids) for ids in sources], device=self.device)
+        return self.model.start(self.model.encode(batch.source, batch.source_positions, packing), packing)
+
+    def longest_translations(self, sources: list[list[int]], decode: DecodeConfig) -> Tensor:
+        """How many subwords each source's translation may have, [B], on the host."""
+        lengths = torch.tensor([len(ids) for ids in sources])
         limits = (lengths * decode.max_length_ratio + decode.max_length_extra).long()
-        return self.model.start(memory, packing), limits.clamp(1, self.config.model.max_length - 1)
+        return limits.clamp(1, self.config.model.max_length - 1)
 
     def encode_source(self, line: str, number: int) -> list[int]:
         """Subword ids of a line, cut with a warning where it is longer than the model's positions reach."""
@@ -171,6 +208,9 @@ class Translator:
                 f"line {number + 1} has {len(ids)} subwords; only the first {limit} are translated", stacklevel=2
             )
         return ids[:limit]
+
+    def finish_all(self, found: list[list[Hypothesis]]) -> list[list[Translation]]:
+        return [[self.finish(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
     def finish(self, hypothesis: Hypothesis) -> Translation:
         text = self.subwords.decode(hypothesis.tokens)

@@ -1,0 +1,315 @@
+"""Beam search that stays on the device: the host launches one graph a step and looks, late, at who is done.
+
+`rela.decoding.beam.Search` is the specification. Sentences of a batch live at places of static buffers; a step serves the
+sentences in its seats, and when enough of them are done the others are seated in a smaller step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.decoding.beam import Hypothesis, length_penalty
+from rela.decoding.graphs import Graphs
+from rela.decoding.network import ENCODER_QUERIES, Network
+
+# Sentences of a batch at most, and the sizes of steps.
+PLACES = 256
+SEATS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# The host looks at who is done after so many steps, and reads each look when the steps after it are already queued.
+LOOK_EVERY = 2
+# Encoders of up to so many tokens are graphs; larger ones keep the device busy without.
+ENCODER_GRAPH_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the static buffers hold: packed source tokens, and slots (positions of places) of the cache."""
+
+    tokens: int
+    slots: int
+
+    def holds(self, other: Sizes) -> bool:
+        return self.tokens >= other.tokens and self.slots >= other.slots
+
+
+class DeviceSearch:
+    """Beam search with one network, beam and length penalty; buffers grow to the largest batch seen."""
+
+    def __init__(self, network: Network, beam: int, alpha: float) -> None:
+        self.network, self.beam, self.device = network, beam, network.device
+        self.count = 2 * beam if beam > 1 else 1
+        longest = network.config.max_length + 2
+        penalties = [1.0, *(length_penalty(n, alpha) for n in range(1, longest))]
+        self.penalties = torch.tensor(penalties, dtype=torch.float32, device=self.device)
+        self.banned = torch.tensor([PAD, BOS, UNK], dtype=torch.int32, device=self.device)
+        self.buffers: Buffers | None = None
+
+    def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
+        """Hypotheses of each source, best first; limits are those of `beam_search`."""
+        answers: list[list[Hypothesis]] = []
+        for start in range(0, len(sources), PLACES):
+            chunk = slice(start, start + PLACES)
+            answers += self.search_batch(sources[chunk], limits[chunk])
+        return answers
+
+    def search_batch(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
+        buffers = self.begin(sources, limits)
+        living, seats = list(range(len(sources))), 0
+        looks = deque[Look]()
+        steps = max(limits) + 1
+        while steps > 0:
+            if smallest_above(len(living), SEATS) != seats:
+                seats = smallest_above(len(living), SEATS)
+                buffers.seat(living, seats)
+            for _ in range(min(steps, LOOK_EVERY)):
+                buffers.graphs(("step", seats), lambda seats=seats: self.step(seats))  # type: ignore[misc]
+            steps -= LOOK_EVERY
+            looks.append(buffers.look())
+            if len(looks) > 1:
+                done = looks.popleft().read()
+                living = [place for place in living if not done[place]]
+                if not living:
+                    break
+        return self.collect(len(sources), max(limits))
+
+    def begin(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Buffers:
+        """Encode the sources into the buffers and put an empty hypothesis at each place."""
+        from rela.kernels import beam_step
+
+        layout = Layout.of(sources)
+        room = max(limits) + 1
+        needed = Sizes(layout.padded_tokens, len(sources) * room * self.beam)
+        if self.buffers is None or not self.buffers.sizes.holds(needed):
+            old = Sizes(0, 0) if self.buffers is None else self.buffers.sizes
+            self.buffers = None  # its memory is free before the new ones are made
+            self.buffers = Buffers(self, Sizes(grown(old.tokens, needed.tokens), grown(old.slots, needed.slots)))
+        buffers = self.buffers
+        buffers.fill(layout, limits, room)
+        tokens, blocks = layout.padded_tokens, layout.padded_blocks
+
+        def encode() -> None:
+            self.network.encode(
+                buffers.ids[:tokens], buffers.positions[:tokens], buffers.blocks, blocks, buffers.memory[:tokens]
+            )
+
+        if tokens <= ENCODER_GRAPH_TOKENS:
+            buffers.graphs(("encode", tokens, blocks), encode)
+        else:
+            encode()
+        beam_step.begin(buffers.state, len(sources), BOS)
+        return buffers
+
+    def step(self, seats: int) -> None:
+        """One token of every sentence in the first seats: the network, the candidates, the search."""
+        from rela.kernels import beam_step, top_candidates
+
+        buffers, network = self.buffers, self.network
+        assert buffers is not None
+        state = buffers.state
+        rows, vocabulary = seats * self.beam, network.output.size(0)
+        hidden = network.step(
+            state.last, buffers.places, state.lengths, state.done, state.ancestry, buffers.room, buffers.cache,
+            buffers.memory, buffers.seated, sentences=seats, beam=self.beam,
+        )  # fmt: skip
+        tiles = top_candidates.tiles_of(vocabulary)
+        keys = torch.empty(rows, tiles, self.count, dtype=torch.int64, device=self.device)
+        highest, totals = torch.empty(2, rows, tiles, device=self.device)
+        top_candidates.tile_candidates(
+            hidden, network.output, buffers.places, state.lengths, buffers.limits, self.banned, keys, highest, totals,
+            beam=self.beam, count=self.count, eos=EOS,
+        )  # fmt: skip
+        log_probs = torch.empty(rows, self.count, device=self.device)
+        tokens = torch.empty(rows, self.count, dtype=torch.int32, device=self.device)
+        top_candidates.merge_tiles(keys, highest, totals, log_probs, tokens)
+        beam_step.advance(
+            state, log_probs, tokens, buffers.places, buffers.limits, buffers.room, self.penalties, sentences=seats,
+            vocabulary=vocabulary, eos=EOS,
+        )  # fmt: skip
+
+    def collect(self, count: int, longest: int) -> list[list[Hypothesis]]:
+        """The finished hypotheses of each place."""
+        from rela.kernels import beam_step
+
+        buffers = self.buffers
+        assert buffers is not None
+        state = buffers.state
+        tokens = torch.empty(count, self.beam, longest, dtype=torch.int32, device=self.device)
+        beam_step.read_back(state, buffers.room, tokens, places=count)
+        found = [tokens, state.finished[:count], state.finished_log_probs[:count], state.finished_lengths[:count]]
+        words, scores, log_probs, lengths = to_host(found)
+        return [
+            [
+                Hypothesis(tuple(words[place, rank, : lengths[place, rank]].tolist()), log_prob, score)
+                for rank, (score, log_prob) in enumerate(
+                    zip(scores[place].tolist(), log_probs[place].tolist(), strict=True)
+                )
+                if score > float("-inf")
+            ]
+            for place in range(count)
+        ]
+
+
+class Buffers:
+    """Static tensors of one size, and the graphs that were captured over them."""
+
+    def __init__(self, search: DeviceSearch, sizes: Sizes) -> None:
+        from rela.kernels.beam_step import Hypotheses
+
+        network, beam, device = search.network, search.beam, search.device
+        self.sizes, self.beam, self.device = sizes, beam, device
+        self.graphs = Graphs(device)
+        width, layers = network.config.width, network.config.decoder_layers
+        self.cache = torch.empty(layers, 2, sizes.slots, width, dtype=network.dtype, device=device)
+        self.memory = torch.empty(sizes.tokens, layers * 2 * width, dtype=network.dtype, device=device)
+
+        def table(dtype: torch.dtype, *size: int) -> Tensor:
+            return torch.zeros(*size, dtype=dtype, device=device)
+
+        self.state = Hypotheses(
+            alive=table(torch.float32, PLACES, beam), finished=table(torch.float32, PLACES, beam),
+            finished_log_probs=table(torch.float32, PLACES, beam), finished_lengths=table(torch.int32, PLACES, beam),
+            finished_rows=table(torch.int32, PLACES, beam), last=table(torch.int32, PLACES, beam),
+            lengths=table(torch.int32, PLACES), done=table(torch.int32, PLACES), ancestry=table(torch.int8, sizes.slots),
+            tokens=table(torch.int32, sizes.slots), parents=table(torch.int8, sizes.slots),
+        )  # fmt: skip
+        # All that a batch brings, in one tensor and so in one copy.
+        most_blocks = sizes.tokens // ENCODER_QUERIES + PLACES + 1
+        lengths = [sizes.tokens, sizes.tokens, 4 * smallest_above(most_blocks), PLACES, 1]
+        self.inputs = table(torch.int32, sum(lengths))
+        self.ids, self.positions, blocks, self.limits, self.room = self.inputs.split(lengths)
+        self.blocks = blocks.view(-1, 4)
+        self.seating = table(torch.int32, PLACES * 5)
+        self.places, self.seated = self.seating[:PLACES], self.seating[PLACES:].view(PLACES, 4)
+        self.pages = [Page.on(device) for _ in range(3)]
+
+    def fill(self, layout: Layout, limits: Sequence[int], room: int) -> None:
+        """Bring a batch."""
+        inputs = np.zeros(self.inputs.numel(), dtype=np.int32)
+        parts = np.split(inputs, np.cumsum([len(self.ids), len(self.positions), self.blocks.numel(), PLACES]))
+        parts[0][: len(layout.ids)] = layout.ids
+        parts[1][: len(layout.positions)] = layout.positions
+        parts[2][: layout.blocks.size] = layout.blocks.ravel()
+        parts[3][: len(limits)] = limits
+        parts[4][0] = room
+        self.layout = layout
+        upload(inputs, self.inputs)
+
+    def seat(self, living: list[int], seats: int) -> None:
+        """Let the next steps serve these places; the other seats stay empty."""
+        table = np.zeros((PLACES, 4), dtype=np.int32)
+        places = np.full(PLACES, -1, dtype=np.int32)
+        count = len(living)
+        places[:count] = living
+        table[:count, 0] = np.arange(count) * self.beam
+        table[:count, 1] = self.beam
+        table[:count, 2] = self.layout.starts[living]
+        table[:count, 3] = self.layout.lengths[living]
+        upload(np.concatenate([places, table.ravel()]), self.seating)
+
+    def look(self) -> Look:
+        """Ask who is done, to be read later."""
+        page = self.pages[0]
+        self.pages = [*self.pages[1:], page]
+        page.done.copy_(self.state.done, non_blocking=True)
+        if page.event is not None:
+            page.event.record()
+        return Look(page)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Host memory for one look, and the event that says it has come."""
+
+    done: Tensor
+    event: torch.cuda.Event | None
+
+    @staticmethod
+    def on(device: torch.device) -> Page:
+        cuda = device.type == "cuda"
+        done = torch.zeros(PLACES, dtype=torch.int32, pin_memory=cuda)
+        return Page(done, torch.cuda.Event() if cuda else None)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Who is done, as it was when the look was asked for."""
+
+    page: Page
+
+    def read(self) -> list[int]:
+        if self.page.event is not None:
+            self.page.event.synchronize()
+        return self.page.done.tolist()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sources packed one after another, each with its </s>, and cut into blocks of queries for the encoder."""
+
+    ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    blocks: NDArray[np.int32]
+    """[blocks, 4]: first query, queries, first key, keys."""
+
+    @staticmethod
+    def of(sources: Sequence[Sequence[int]]) -> Layout:
+        lengths = np.fromiter((len(source) + 1 for source in sources), np.int32, len(sources))
+        starts = np.cumsum(lengths, dtype=np.int32) - lengths
+        ids = np.fromiter((token for source in sources for token in (*source, EOS)), np.int32, int(lengths.sum()))
+        positions = np.arange(len(ids), dtype=np.int32) - np.repeat(starts, lengths)
+        per_sentence = -(-lengths // ENCODER_QUERIES)
+        sentence = np.repeat(np.arange(len(sources)), per_sentence)
+        offset = (
+            np.arange(len(sentence)) - np.repeat(np.cumsum(per_sentence) - per_sentence, per_sentence)
+        ) * ENCODER_QUERIES
+        queries = np.minimum(ENCODER_QUERIES, lengths[sentence] - offset)
+        blocks = np.stack([starts[sentence] + offset, queries, starts[sentence], lengths[sentence]], 1).astype(np.int32)
+        return Layout(ids, positions, starts, lengths, blocks)
+
+    @property
+    def padded_tokens(self) -> int:
+        """Rounded up, so that few graphs serve all batches."""
+        return smallest_above(len(self.ids))
+
+    @property
+    def padded_blocks(self) -> int:
+        return smallest_above(len(self.blocks))
+
+
+def smallest_above(number: int, sizes: Iterable[int] | None = None) -> int:
+    """The smallest of the sizes that is not below the number; without sizes, of 8, 12, 16, 24, 32, 48, ...."""
+    if sizes is not None:
+        return min(size for size in sizes if size >= number)
+    power = max(8, 1 << (max(number, 1) - 1).bit_length())
+    return power * 3 // 4 if power > 8 and number <= power * 3 // 4 else power
+
+
+def grown(old: int, needed: int) -> int:
+    """Room for what is needed and, where it grows, some more, so that it seldom grows."""
+    return old if old >= needed else smallest_above(needed)
+
+
+def upload(array: NDArray[np.int32], out: Tensor) -> None:
+    # From pageable memory: CUDA takes its own copy before the call returns, and nothing waits for the device.
+    out.copy_(torch.from_numpy(array), non_blocking=True)
+
+
+def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies on the host, with one wait for all."""
+    if not tensors[0].is_cuda:
+        return list(tensors)
+    copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+    for copy, tensor in zip(copies, tensors, strict=True):
+        copy.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream(tensors[0].device).synchronize()
+    return copies

@@ -1,0 +1,62 @@
+"""Which search serves a model: the one that stays on the device, or the reference, and why."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import torch
+
+from rela.config import DecodeConfig
+from rela.decoding.device_search import DeviceSearch
+from rela.decoding.network import Network, why_not_fast
+from rela.model.transformer import Transformer
+
+
+class Engine:
+    """Chooses the search for a model and keeps the last one made, with its buffers and graphs."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model, self.weights = model, list(model.parameters())
+        self.made: tuple[tuple, DeviceSearch] | None = None
+
+    def search_for(self, decode: DecodeConfig) -> DeviceSearch | None:
+        """The search on the device, or None where the reference serves; engine="graphs" raises the reason instead."""
+        reason = why_not_graphs(self.model, decode)
+        if decode.engine == "graphs" and reason is not None:
+            raise ValueError(f'engine is "graphs", which cannot serve here: {reason}')
+        if decode.engine == "reference" or reason is not None:
+            return None
+        dtype = self.precision(decode)
+        versions = tuple([(weight.data_ptr(), weight._version) for weight in self.weights])
+        key = decode.beam, decode.length_penalty, dtype, versions
+        if self.made is None or self.made[0] != key:
+            self.made = None  # its memory is free before the next one is made
+            self.made = key, DeviceSearch(Network(self.model, dtype), decode.beam, decode.length_penalty)
+        return self.made[1]
+
+    def precision(self, decode: DecodeConfig) -> torch.dtype:
+        if decode.precision == "auto":
+            cuda = self.model.output.weight.is_cuda
+            return torch.bfloat16 if cuda and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if decode.precision == "bf16" else torch.float32
+
+    def reference_precision(self, decode: DecodeConfig) -> contextlib.AbstractContextManager:
+        """Autocast where the reference is asked for in bfloat16."""
+        if decode.precision != "bf16":
+            return contextlib.nullcontext()
+        return torch.autocast(self.model.output.weight.device.type, torch.bfloat16)
+
+
+def why_not_graphs(model: Transformer, decode: DecodeConfig) -> str | None:
+    """The first reason why search cannot stay on the device, or None if it can."""
+    if decode.sampling:
+        return "sampling draws its random numbers on the host"
+    if decode.beam > 64:
+        return f"it takes beams up to 64, and this one is {decode.beam}"
+    device = model.output.weight.device.type
+    # Triton's interpreter is for tests: correct, and slower than the reference.
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1" and decode.engine == "graphs"
+    if device != "cuda" and not interpreted:
+        return f"it runs on a CUDA device, and the model is on {device}"
+    return why_not_fast(model)

@@ -1,0 +1,243 @@
+"""What stands between the attentions of a decoding step: embedding, residual sum with layer norm, and thin products.
+
+A step has few rows, so it is the number of kernels that costs, not what they compute. `residual_norm` is one kernel for
+r · y + bias + residual and the layer norm behind it, where r is the 1/RMS that attention left over (see
+step_attention.py); `thin_linear` is a product for few rows that computes that same sum and norm, in every program, on
+its own input, and writes partial sums that the next kernel adds up, so that a layer is eight kernels.
+
+Legend: R rows, C width, K inner size, N outputs.
+"""
+
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rela.kernels.early_launch import early, wait_for_results
+from rela.kernels.problem import PRECISION, ceil_div, power_of_2
+
+THIN_ROWS = 16  # of one program of a thin product
+THIN_WARPS = 4
+NORM_WARPS = 8
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a sublayer adds to the residual: r · y + bias, with r from the squares of each row if there are any.
+
+    y is [R, C], or [parts, R, C] still to be summed; squares are [R, H].
+    """
+
+    y: Tensor
+    bias: Tensor
+    squares: Tensor | None = None
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A layer norm's parameters; `first` says that it stands before the next sublayer, outside the residual."""
+
+    weight: Tensor
+    bias: Tensor
+    epsilon: float
+    first: bool
+
+
+def embed(
+    tokens: Tensor, places: Tensor, lengths: Tensor, table: Tensor, positions: Tensor, scale: float, norm: Norm | None,
+    residual: Tensor, x: Tensor, *, beam: int,
+) -> None:  # fmt: skip
+    """The last token of every row at its position: √C · table[token] + positions[length], zero in an empty seat.
+
+    tokens are [places, beam]; residual [R, C] is float32, x [R, C] what the first product takes, normed if `norm`.
+    """
+    rows, width = x.shape
+    embed_kernel[(rows,)](
+        tokens, places, lengths, table, positions, scale, *norm_arguments(norm), residual, x,
+        BEAM=beam, C=width, BC=power_of_2(width), num_warps=4, **early(x),
+    )  # fmt: skip
+
+
+@triton.jit
+def embed_kernel(
+    tokens, places, lengths, table, positions, scale, norm_weight, norm_bias, epsilon, residual, x,
+    BEAM: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    wait_for_results(EARLY)
+    i_r = tl.program_id(0)
+    o_c = tl.arange(0, BC)
+    m_c = o_c < C
+    i_place = tl.load(places + i_r // BEAM)
+    b_x = tl.zeros([BC], dtype=tl.float32)
+    if i_place >= 0:
+        token = tl.load(tokens + i_place * BEAM + i_r % BEAM).to(tl.int64)
+        position = tl.load(lengths + i_place).to(tl.int64)
+        b_x = tl.load(table + token * C + o_c, mask=m_c, other=0.0).to(tl.float32) * scale
+        b_x += tl.load(positions + position * C + o_c, mask=m_c, other=0.0)
+    tl.store(residual + i_r * C + o_c, b_x, mask=m_c)
+    if norm_weight is not None:
+        b_x = layer_norm(b_x[None, :], m_c[None, :], o_c, norm_weight, norm_bias, epsilon, C)
+        b_x = tl.reshape(b_x, [BC])
+    tl.store(x + i_r * C + o_c, b_x.to(x.dtype.element_ty), mask=m_c)
+
+
+def residual_norm(residual: Tensor, change: Change | None, norm: Norm, new_residual: Tensor, x: Tensor) -> None:
+    """residual + change, and its layer norm as x; the residual goes on as the sum (pre-norm) or as x (post-norm).
+
+    residual and new_residual, float32 [R, C], may be the same tensor.
+    """
+    rows, width = x.shape
+    residual_norm_kernel[(rows,)](
+        residual, *change_arguments(change), *norm_arguments(norm), new_residual, x, rows,
+        C=width, BC=power_of_2(width), **change_sizes(change), NORM_FIRST=norm.first, num_warps=4,
+        **early(x),
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["R"])
+def residual_norm_kernel(
+    residual, y, bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, x, R,
+    C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, BH: tl.constexpr, NORM_FIRST: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    wait_for_results(EARLY)
+    o_r = tl.program_id(0) + tl.arange(0, 1)
+    o_c = tl.arange(0, BC)
+    mask = (o_r < R)[:, None] & (o_c < C)[None, :]
+    b_sum = changed(residual, y, bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H, BH)
+    b_x = layer_norm(b_sum, mask, o_c, norm_weight, norm_bias, epsilon, C)
+    o_out = o_r[:, None] * C + o_c[None, :]
+    tl.store(new_residual + o_out, b_sum if NORM_FIRST else b_x, mask=mask)
+    tl.store(x + o_out, b_x.to(x.dtype.element_ty), mask=mask)
+
+
+def thin_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, *, relu: bool = False, outputs: int = 32,
+) -> None:  # fmt: skip
+    """x [R, K] times weight [N, K] transposed, into out [R, N], or in parts [parts, R, N] of the inner size."""
+    parts = out.size(0) if out.dim() == 3 else 1
+    (rows, inner), width = x.shape, weight.size(0)
+    BK = min(512, power_of_2(inner))
+    thin_linear_kernel[(ceil_div(width, outputs), ceil_div(rows, THIN_ROWS), parts)](
+        x, weight, bias, out, rows, width, N_K=inner, LENGTH=ceil_div(inner, parts * BK) * BK,
+        BM=THIN_ROWS, BN=outputs, BK=BK, RELU=relu, PRECISION=PRECISION, num_warps=THIN_WARPS, num_stages=1, **early(x),
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["R"])
+def thin_linear_kernel(
+    x, weight, bias, out, R, N, N_K: tl.constexpr, LENGTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    i_part = tl.program_id(2)
+    o_n = tl.program_id(0) * BN + tl.arange(0, BN)
+    o_r = tl.program_id(1) * BM + tl.arange(0, BM)
+    o_k = tl.arange(0, BK)
+    first = i_part * LENGTH
+    b_w = load_tile(weight, o_n, first + o_k, N, N_K)
+    wait_for_results(EARLY)
+    b_out = tl.dot(load_tile(x, o_r, first + o_k, R, N_K), tl.trans(b_w), input_precision=PRECISION)
+    for i_k in range(first + BK, tl.minimum(first + LENGTH, N_K), BK):
+        b_w = load_tile(weight, o_n, i_k + o_k, N, N_K)
+        b_out = tl.dot(load_tile(x, o_r, i_k + o_k, R, N_K), tl.trans(b_w), b_out, input_precision=PRECISION)
+    store_outputs(b_out, bias, out + i_part * R * N, o_r, o_n, R, N, RELU)
+
+
+@triton.jit
+def load_tile(matrix, o_row, o_k, rows, K: tl.constexpr):
+    """Elements of a matrix [rows, K], zero beyond its edges."""
+    mask = (o_row < rows)[:, None] & (o_k < K)[None, :]
+    return tl.load(matrix + o_row[:, None] * K + o_k[None, :], mask=mask, other=0.0)
+
+
+def norm_linear(
+    residual: Tensor, change: Change, norm: Norm, new_residual: Tensor, weight: Tensor, bias: Tensor, out: Tensor, *,
+    relu: bool = False, outputs: int = 32,
+) -> None:  # fmt: skip
+    """`residual_norm` and the product behind it in one kernel, for few rows; new_residual must not be residual."""
+    rows, width = residual.shape
+    norm_linear_kernel[(ceil_div(weight.size(0), outputs), ceil_div(rows, THIN_ROWS))](
+        residual, *change_arguments(change), *norm_arguments(norm), new_residual, weight, bias, out, rows,
+        weight.size(0), C=width, BC=power_of_2(width), **change_sizes(change), NORM_FIRST=norm.first,
+        BM=THIN_ROWS, BN=outputs, RELU=relu, PRECISION=PRECISION, num_warps=NORM_WARPS, **early(residual),
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["R"])
+def norm_linear_kernel(
+    residual, y, change_bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, weight, bias, out,
+    R, N, C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, BH: tl.constexpr,
+    NORM_FIRST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    o_n = tl.program_id(0) * BN + tl.arange(0, BN)
+    o_r = tl.program_id(1) * BM + tl.arange(0, BM)
+    o_c = tl.arange(0, BC)
+    m_c = o_c < C
+    b_w = load_tile(weight, o_n, o_c, N, C)
+    wait_for_results(EARLY)
+    mask = (o_r < R)[:, None] & m_c[None, :]
+    # [BM, BC]
+    b_sum = changed(residual, y, change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H, BH)
+    b_x = layer_norm(b_sum, mask, o_c, norm_weight, norm_bias, epsilon, C)
+    if tl.program_id(0) == 0:
+        tl.store(new_residual + o_r[:, None] * C + o_c[None, :], b_sum if NORM_FIRST else b_x, mask=mask)
+    b_out = tl.dot(b_x.to(b_w.dtype), tl.trans(b_w), input_precision=PRECISION)
+    store_outputs(b_out, bias, out, o_r, o_n, R, N, RELU)
+
+
+@triton.jit
+def changed(
+    residual, y, bias, squares, rms_epsilon, o_r, o_c, mask, R, C: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr,
+    BH: tl.constexpr,
+):  # fmt: skip
+    """residual + r · Σ y + bias, [BM, BC] in float32; zero where not `mask`."""
+    o_x = o_r[:, None] * C + o_c[None, :]
+    b_sum = tl.load(residual + o_x, mask=mask, other=0.0)
+    if y is not None:
+        b_y = tl.load(y + o_x, mask=mask, other=0.0).to(tl.float32)
+        for i_part in tl.static_range(1, PARTS):
+            b_y += tl.load(y + i_part * R * C + o_x, mask=mask, other=0.0).to(tl.float32)
+        if squares is not None:
+            o_h = tl.arange(0, BH)
+            m_h = (o_r < R)[:, None] & (o_h < H)[None, :]
+            b_squares = tl.load(squares + o_r[:, None] * H + o_h[None, :], mask=m_h, other=0.0)
+            b_y *= (1.0 / tl.sqrt(tl.sum(b_squares, axis=1) / C + rms_epsilon))[:, None]
+        b_sum += b_y + tl.load(bias + o_c, mask=o_c < C, other=0.0)[None, :]
+    return tl.where(mask, b_sum, 0.0)
+
+
+@triton.jit
+def layer_norm(b_x, mask, o_c, weight, bias, epsilon, C: tl.constexpr):
+    """(x - mean) / deviation · weight + bias along the last dimension; x is zero where not `mask`."""
+    b_centred = tl.where(mask, b_x - (tl.sum(b_x, axis=1) / C)[:, None], 0.0)
+    b_scale = 1.0 / tl.sqrt(tl.sum(b_centred * b_centred, axis=1) / C + epsilon)
+    b_weight = tl.load(weight + o_c, mask=o_c < C, other=0.0)[None, :]
+    return b_centred * b_scale[:, None] * b_weight + tl.load(bias + o_c, mask=o_c < C, other=0.0)[None, :]
+
+
+@triton.jit
+def store_outputs(b_out, bias, out, o_r, o_n, R, N, RELU: tl.constexpr):
+    if bias is not None:
+        b_out += tl.load(bias + o_n, mask=o_n < N, other=0.0).to(tl.float32)[None, :]
+    if RELU:
+        b_out = tl.maximum(b_out, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    mask = (o_r < R)[:, None] & (o_n < N)[None, :]
+    tl.store(out + o_r[:, None] * N + o_n[None, :], b_out.to(out.dtype.element_ty), mask=mask)
+
+
+def norm_arguments(norm: Norm | None) -> tuple[Tensor | None, Tensor | None, float]:
+    return (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.epsilon)
+
+
+def change_arguments(change: Change | None) -> tuple[Tensor | None, Tensor | None, Tensor | None, float]:
+    return (None, None, None, 0.0) if change is None else (change.y, change.bias, change.squares, change.epsilon)
+
+
+def change_sizes(change: Change | None) -> dict[str, int]:
+    """How many parts y is in, and how many heads a row of squares holds."""
+    parts = change.y.size(0) if change is not None and change.y.dim() == 3 else 1
+    heads = change.squares.size(1) if change is not None and change.squares is not None else 1
+    return {"PARTS": parts, "H": heads, "BH": power_of_2(heads)}
