@@ -1,0 +1,231 @@
+"""The search that stays on the device gives the reference's translations; here in Triton's interpreter, on tiny models."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from rela.config import Config, DecodeConfig, ModelConfig
+from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.decoding import device_search
+from rela.decoding.beam import Hypothesis, beam_search
+from rela.decoding.device_search import Buffers, DeviceSearch, Layout, smallest_above
+from rela.decoding.engine import why_not_graphs
+from rela.decoding.network import Network
+from rela.decoding.translate import Translator, reorder
+from rela.model.layers import Packing
+from rela.model.transformer import Transformer
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of what empty seats hold
+
+
+def make_model(kind: str, seed: int = 0, **options) -> Transformer:
+    """Random weights, sure of their words, that end now and then; no parameter is left at one or zero."""
+    torch.manual_seed(seed)
+    shape = {"vocabulary_size": 67, "width": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "feed_forward": 40,
+             "max_length": 50, "tied_embeddings": "none", **options}  # fmt: skip
+    model = Transformer(
+        ModelConfig(encoder_attention=kind, decoder_attention=kind, cross_attention=kind, **shape)
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter += 0.1 * torch.randn_like(parameter)
+        model.output.weight *= 3
+        model.output.weight[EOS] *= 1.5
+    return model
+
+
+def make_sources(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest, (count,), generator=generator).tolist()
+    return [torch.randint(4, 67, (length,), generator=generator).tolist() for length in lengths]
+
+
+@torch.inference_mode()
+def reference(
+    model: Transformer, sources: list[list[int]], limits: list[int], beam: int, alpha: float
+) -> list[list[Hypothesis]]:
+    device = model.output.weight.device
+    layout = Layout.of(sources)
+    bounds = torch.tensor([0, *np.cumsum(layout.lengths)], dtype=torch.int32, device=device)
+    packing = Packing(bounds, int(layout.lengths.max()))
+    ids, positions = (torch.from_numpy(array).long().to(device) for array in (layout.ids, layout.positions))
+    return beam_search(
+        model.decode_step, model.start(model.encode(ids, positions, packing), packing), torch.tensor(limits, device=device),
+        beam=beam, bos=BOS, eos=EOS, alpha=alpha, banned=(PAD, BOS, UNK), reorder=reorder,
+    )  # fmt: skip
+
+
+def assert_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]], tolerance: float = 1e-4) -> None:
+    assert len(found) == len(wanted)
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert [item.tokens for item in mine] == [item.tokens for item in theirs]
+        for one, two in zip(mine, theirs, strict=True):
+            assert one.log_prob == pytest.approx(two.log_prob, abs=tolerance)
+            assert one.score == pytest.approx(two.score, abs=tolerance)
+
+
+@pytest.mark.parametrize(("kind", "beam", "alpha", "thin_rows", "options"), [
+    ("rela-g", 3, 0.6, 16, {}),
+    ("softmax", 4, 0.6, 0, {"norm_first": True}),
+    ("relu-rms", 2, 0.0, 16, {"norm_first": True, "threshold": "learned", "tied_embeddings": "all"}),
+    ("rela-i", 1, 0.6, 16, {"heads": 3}),
+    ("relu2-g", 5, 1.0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
+    ("leaky_relu", 2, 0.6, 16, {"width": 16}),
+])  # fmt: skip
+def test_it_finds_what_the_reference_finds(kind, beam, alpha, thin_rows, options):
+    """Sentences of different lengths and limits, whole n-best lists, both ways a layer is put together."""
+    model = make_model(kind, **options)
+    sources, limits = make_sources(4), [6, 1, 5, 3]
+    network = Network(model, torch.float32)
+    network.thin_rows = thin_rows
+    found = DeviceSearch(network, beam, alpha).search(sources, limits)
+    assert_same(found, reference(model, sources, limits, beam, alpha))
+
+
+def test_the_three_attentions_of_a_model_may_differ():
+    torch.manual_seed(1)
+    config = make_model("softmax").config
+    config = dataclasses.replace(
+        config, encoder_attention="rela-i", decoder_attention="softmax", cross_attention="rela-g"
+    )
+    model, sources = Transformer(config).eval(), make_sources(2, seed=3)
+    found = DeviceSearch(Network(model, torch.float32), 2, 0.6).search(sources, [4, 3])
+    assert_same(found, reference(model, sources, [4, 3], 2, 0.6))
+
+
+def test_one_search_serves_batches_of_any_size(monkeypatch):
+    """More sentences than places, then fewer, then longer ones, for which the buffers grow."""
+    monkeypatch.setattr(device_search, "PLACES", 3)
+    model = make_model("rela-g", width=16, decoder_layers=1)
+    search = DeviceSearch(Network(model, torch.float32), 2, 0.6)
+    for batch, limits in enumerate(([1, 4, 2, 3], [2], [1, 9, 2])):
+        sources = make_sources(len(limits), seed=batch, longest=20)
+        assert_same(search.search(sources, limits), reference(model, sources, limits, 2, 0.6))
+
+
+def test_those_that_are_done_leave(monkeypatch):
+    seated = []
+    monkeypatch.setattr(device_search, "LOOK_EVERY", 1)
+    real = Buffers.seat
+    monkeypatch.setattr(Buffers, "seat", lambda self, living, seats: (seated.append((living, seats)), real(self, living, seats))[1])  # fmt: skip
+    model, sources, limits = (
+        make_model("rela-g", width=16, decoder_layers=1),
+        make_sources(5, longest=9),
+        [1, 1, 6, 1, 1],
+    )
+    assert_same(
+        DeviceSearch(Network(model, torch.float32), 2, 0.6).search(sources, limits),
+        reference(model, sources, limits, 2, 0.6),
+    )
+    assert seated == [([0, 1, 2, 3, 4], 6), ([2], 1)]
+
+
+@pytest.fixture(scope="module")
+def translator(subwords) -> Translator:
+    model = make_model("rela-g", vocabulary_size=subwords.size, width=16, decoder_layers=1)
+    decode = DecodeConfig(beam=2, max_length_ratio=0.3, max_length_extra=2)
+    return Translator(model, subwords, Config(model=model.config, decode=decode), "cpu")
+
+
+def test_a_translator_gives_the_same_text_by_both(translator):
+    lines = ["The dog sleeps .", "", "A cook is reading a book .", "  "]
+    fast = translator.translate_nbest(lines, nbest=2, engine="graphs", batch_tokens=1000)
+    plain = translator.translate_nbest(lines, nbest=2, engine="reference")
+    for mine, theirs in zip(fast, plain, strict=True):
+        assert [item.text for item in mine] == [item.text for item in theirs]
+        assert [item.score for item in mine] == pytest.approx([item.score for item in theirs], abs=1e-4)
+    assert fast[0][0].text
+
+
+def test_changed_weights_are_seen(translator):
+    line, options = ["The dog sleeps ."], {"engine": "graphs", "max_length_ratio": 0.1}
+    before = translator.translate(line, **options)
+    made = translator.engine.made
+    assert translator.translate(line, **options) == before
+    assert translator.engine.made is made, "the same search served again"
+    with torch.no_grad():
+        translator.model.output.weight[5] += 1.0
+    after = translator.translate(line, **options)
+    assert after == translator.translate(line, **{**options, "engine": "reference"})
+    with torch.no_grad():
+        translator.model.output.weight[5] -= 1.0
+
+
+def test_weights_that_are_no_numbers_end_with_an_error(translator):
+    with torch.no_grad():
+        kept = translator.model.output.weight[EOS].clone()
+        translator.model.output.weight[EOS] = torch.nan
+    try:
+        with pytest.raises(RuntimeError, match="weights"):
+            translator.translate(["The dog sleeps ."], engine="graphs")
+    finally:
+        with torch.no_grad():
+            translator.model.output.weight[EOS] = kept
+
+
+def test_it_says_why_it_cannot_serve(translator, monkeypatch):
+    graphs = DecodeConfig(engine="graphs")
+    assert why_not_graphs(translator.model, graphs) is None
+    assert "random" in str(why_not_graphs(translator.model, dataclasses.replace(graphs, sampling=True)))
+    assert "sparsemax" in str(why_not_graphs(make_model("sparsemax"), graphs))
+    assert "gated-layer" in str(why_not_graphs(make_model("rela-g-layernorm"), graphs))
+    assert "on cpu" in str(why_not_graphs(translator.model, DecodeConfig())), "auto never takes the interpreter"
+    with pytest.raises(ValueError, match='engine is "graphs", which cannot serve here: sampling'):
+        translator.translate(["dog"], engine="graphs", sampling=True)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="runs on a CUDA device, and the model is on cpu"):
+        translator.translate(["dog"], engine="graphs")
+    for name in ("engine", "precision"):
+        with pytest.raises(ValueError, match=f"{name} is 'fast'"):
+            DecodeConfig(**{name: "fast"})
+
+
+def test_packed_sources_and_their_blocks():
+    layout = Layout.of([[5, 6], [7] * 40, [8]])
+    assert layout.ids.tolist() == [5, 6, EOS, *[7] * 40, EOS, 8, EOS]
+    assert layout.positions.tolist() == [0, 1, 2, *range(41), 0, 1]
+    assert layout.blocks.tolist() == [[0, 3, 0, 3], [3, 32, 3, 41], [35, 9, 3, 41], [44, 2, 44, 2]]
+
+
+def test_sizes_are_few_and_close():
+    assert [smallest_above(n) for n in (0, 8, 9, 12, 13, 17, 24, 25, 33, 97)] == [8, 8, 12, 12, 16, 24, 24, 32, 48, 128]
+    for number in range(1, 3000):
+        assert number <= smallest_above(number) <= max(8, number * 1.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["rela-g", "softmax", "rela-i"])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_captured_graphs_find_what_the_reference_finds(kind, beam):
+    """In float32, at the size the kernels are for; the second round replays what the first captured."""
+    model = make_model(kind, vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
+    search = DeviceSearch(Network(model, torch.float32), beam, 0.6)
+    for seed in range(3):
+        sources = make_sources(40, seed=seed)
+        limits = [min(2 * len(source) + 4, 60) for source in sources]
+        with torch.inference_mode():
+            assert_same(search.search(sources, limits), reference(model, sources, limits, beam, 0.6), 1e-3)
+    assert search.buffers is not None
+    assert any(graph is not None for graph in search.buffers.graphs.graphs.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("thin_rows", [0, 16])
+def test_bfloat16_scores_are_those_of_float32_to_its_rounding(thin_rows):
+    """Forced to one word, so that no tie of rounding decides: every step's arithmetic is compared, not the search."""
+    model = make_model("rela-g", vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
+    sources, scores = make_sources(4, seed=1), []
+    for dtype in (torch.float32, torch.bfloat16):
+        network = Network(model, dtype)
+        network.thin_rows = thin_rows
+        with torch.inference_mode():
+            search = DeviceSearch(network, 1, 0.0)
+            scores.append([[found[0].log_prob for found in search.search([source], [1])] for source in sources])
+    torch.testing.assert_close(torch.tensor(scores[1]), torch.tensor(scores[0]), rtol=0.05, atol=0.2)

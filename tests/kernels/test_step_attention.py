@@ -1,0 +1,106 @@
+"""Attention of a decoding step is the equation over keys gathered by their ancestry, and the norm's parts come out right."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from exactness import DEVICE, draw
+
+from rela.kernels.step_attention import attend_blocks, attend_cache
+
+ACTIVATIONS = {
+    "softmax": lambda scores: scores.softmax(-1), "relu": F.relu, "relu2": lambda scores: F.relu(scores).square(),
+    "leaky_relu": F.leaky_relu,
+}  # fmt: skip
+
+
+def equation(q, k, v, heads, activation, threshold, gate):
+    """Gated context [T, C] and squares [T, H] of q [T, C] over k and v [S, C], in float64."""
+    q, k, v = (x.double().unflatten(-1, (heads, -1)).transpose(0, 1) for x in (q, k, v))
+    scores = q @ k.mT * q.size(-1) ** -0.5
+    if threshold is not None:
+        scores = scores - threshold.double()[:, None, None]
+    context = ACTIVATIONS[activation](scores) @ v
+    squares = context.square().sum(-1).T
+    merged = context.transpose(0, 1).flatten(1)
+    return (merged if gate is None else merged * torch.sigmoid(gate.double() * merged)), squares
+
+
+def options(case, heads, width):
+    """Threshold and gate of every other case."""
+    return (draw(heads, seed=8) * 0.2 if case % 2 else None), (draw(width, seed=9) if case % 3 == 1 else None)
+
+
+@pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
+@pytest.mark.parametrize("length", [0, 1, 70])
+def test_a_row_sees_its_ancestors_and_itself(case, activation, length):
+    """Three places of which one is done and one seat is empty; each position of a row lies in a row of its own."""
+    beam, heads, size, room = 3, 2, 12, 75
+    width = heads * size
+    threshold, gate = options(case, heads, width)
+    keys, values = draw(3 * room * beam, width, seed=1), draw(3 * room * beam, width, seed=2)
+    untouched = keys.clone()
+    ancestry = torch.randint(0, beam, (3, beam, room), dtype=torch.int8).to(DEVICE)
+    places = torch.tensor([2, -1, 1, 0], dtype=torch.int32, device=DEVICE)
+    lengths = torch.tensor([length, 5, length], dtype=torch.int32, device=DEVICE)
+    done = torch.tensor([0, 1, 0], dtype=torch.int32, device=DEVICE)
+    qkv = draw(len(places) * beam, 3 * width, seed=3)
+    context, squares = torch.full((12, width), 7.0, device=DEVICE), torch.full((12, heads), 7.0, device=DEVICE)
+    attend_cache(
+        qkv, keys, values, ancestry, places, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
+        threshold, context, squares, beam=beam, heads=heads, activation=activation,
+    )  # fmt: skip
+    for row in range(12):
+        place = int(places[row // beam])
+        if place in (-1, 1):
+            assert (context[row] == 7.0).all()
+            continue
+        slots = [(place * room + p) * beam + int(ancestry[place, row % beam, p]) for p in range(length)]
+        new = (place * room + length) * beam + row % beam
+        q, k, v = qkv[row].split(width)
+        assert torch.equal(keys[new], k)
+        assert torch.equal(values[new], v)
+        untouched[new] = k
+        past = torch.tensor([*slots, new], device=DEVICE)
+        wanted = equation(q[None], keys[past], values[past], heads, activation, threshold, gate)
+        torch.testing.assert_close(context[row].double(), wanted[0][0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(squares[row].double(), wanted[1][0], rtol=1e-5, atol=1e-5)
+    assert torch.equal(keys, untouched), "nothing else was written"
+
+
+@pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
+def test_blocks_see_the_keys_of_their_sentence(case, activation):
+    heads, size = 2, 20
+    width = heads * size
+    threshold, gate = options(case, heads, width)
+    # two blocks of one sentence, an empty one, and a sentence longer than a block of keys
+    table = [[3, 5, 0, 7], [8, 2, 0, 7], [0, 0, 0, 0], [0, 3, 7, 70]]
+    q = draw(11, 3 * width, seed=1)[:, width : 2 * width]
+    memory = draw(80, 2 * width, seed=2)
+    keys, values = memory.split(width, dim=1)
+    context, squares = torch.full((11, width), 7.0, device=DEVICE), torch.full((11, heads), 7.0, device=DEVICE)
+    attend_blocks(
+        q, keys, values, torch.tensor(table, dtype=torch.int32, device=DEVICE), gate, threshold, context, squares,
+        blocks=4, queries=5, heads=heads, activation=activation,
+    )  # fmt: skip
+    assert (context[10] == 7.0).all(), "a row in no block"
+    for first_q, n_q, first_k, n_k in table:
+        rows, seen = slice(first_q, first_q + n_q), slice(first_k, first_k + n_k)
+        wanted = equation(q[rows], keys[seen], values[seen], heads, activation, threshold, gate)
+        torch.testing.assert_close(context[rows].double(), wanted[0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(squares[rows].double(), wanted[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu2"])
+def test_a_row_that_looks_at_nothing_gives_zeros(activation):
+    q = draw(2, 16, seed=1).abs()
+    context, squares = torch.empty(2, 16, device=DEVICE), torch.empty(2, 1, device=DEVICE)
+    table = torch.tensor([[0, 2, 0, 2]], dtype=torch.int32, device=DEVICE)
+    attend_blocks(
+        q, -q, q, table, torch.ones(16, device=DEVICE), None, context, squares, blocks=1, queries=2, heads=1,
+        activation=activation,
+    )  # fmt: skip
+    assert not context.any()
+    assert not squares.any()
