@@ -1,0 +1,266 @@
+"""Beam search with Transformer base by source length: every attention kind, and Hugging Face Marian (Figure 2).
+
+    python benchmarks/decoding.py --marian --out results
+
+Weights are random, so that no hypothesis ever ends by itself: every side decodes exactly as many tokens as each source has
+(its limit, then the </s> that is forced), in bfloat16, with the same beam, batches and sentences. "mixed" stands for lengths
+drawn as in text, log-normal; a batch of Marian's then runs to its longest sentence, as `generate` does, and a token
+counts where its sentence still needs it. All sides take turns within one process; speeds are medians over the turns.
+A side's clock runs from token ids to hypotheses on the host. `--draw FILE` draws the figure of rows measured before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from rela.config import DecodeConfig, ModelConfig
+from rela.decoding.beam import beam_search
+from rela.decoding.device_search import Layout
+from rela.decoding.engine import Engine, why_not_graphs
+from rela.decoding.translate import BOS, EOS, PAD, UNK, reorder
+from rela.model.layers import Packing
+from rela.model.transformer import Transformer
+
+Side = Callable[[list[list[int]]], None]
+"""Translates a batch of sources, each to as many tokens as it has."""
+
+
+def main() -> None:
+    options = arguments()
+    if options.draw:
+        draw(json.loads(options.draw.read_text(encoding="utf-8")), options.draw.with_suffix(""))
+        return
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    sides = {kind: rela_side(kind, options, device) for kind in options.kinds.split(",") if can_run(kind)}
+    if options.marian:
+        sides["marian"] = marian_side(options, device)
+    rows = []
+    for batch in map(int, options.batches.split(",")):
+        for length in options.lengths.split(","):
+            batches = draw_sources(length, batch, options)
+            speeds = {name: Speeds(side, batches, device) for name, side in sides.items()}
+            for _ in range(options.turns):
+                for speed in speeds.values():
+                    speed.measure()
+            rows += [row_of(name, speeds, batch, length, options, device) for name in speeds]
+            print_rows(rows[-len(speeds) :])
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        path = options.out / f"{options.name}.json"
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+        if find_spec("matplotlib"):
+            draw(rows, path.with_suffix(""))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--kinds", default="softmax,rela-g,rela-i", help="the first is what the others are compared with"
+    )
+    parser.add_argument(
+        "--marian", action="store_true", help="also Hugging Face Marian of the same sizes, SDPA, bfloat16"
+    )
+    parser.add_argument("--batches", default="1,64", help="sentences decoded together")
+    parser.add_argument("--lengths", default="10,20,30,40,60,80,mixed", help="source lengths")
+    parser.add_argument("--mean-length", type=float, default=30.0, help="of mixed lengths")
+    parser.add_argument("--sentences", type=int, default=4, help="sentences a turn, and at least one batch")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--length-penalty", type=float, default=0.6)
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--precision", default="bf16", help="bf16 or fp32")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="folder for the rows and the figure")
+    parser.add_argument("--name", default="decoding")
+    parser.add_argument("--draw", type=Path, help="draw the figure of this file's rows and stop")
+    return parser.parse_args()
+
+
+def can_run(kind: str) -> bool:
+    needs_package = kind.startswith(("sparsemax", "entmax"))
+    if needs_package and not find_spec("entmax"):
+        print(f"{kind} left out: the entmax package is not installed")
+    return not needs_package or bool(find_spec("entmax"))
+
+
+def draw_sources(length: str, batch: int, options: argparse.Namespace) -> list[list[list[int]]]:
+    """Batches of random ids, the same for every side."""
+    generator = torch.Generator().manual_seed(1)
+    count = -(-options.sentences // batch) * batch
+    if length == "mixed":
+        logarithms = 0.6 * torch.randn(count, generator=generator) - 0.18
+        lengths = (options.mean_length * torch.exp(logarithms)).clamp(1, 200).long().tolist()
+    else:
+        lengths = [int(length)] * count
+    sources = [torch.randint(4, options.vocabulary, (n,), generator=generator).tolist() for n in lengths]
+    return [sources[start : start + batch] for start in range(0, count, batch)]
+
+
+def rela_side(kind: str, options: argparse.Namespace, device: torch.device) -> Side:
+    """Our own search, as the Translator runs it: on the device where it can, else the reference."""
+    torch.manual_seed(1)
+    config = ModelConfig(
+        vocabulary_size=options.vocabulary, width=options.width, heads=options.width // 64 or 1,
+        feed_forward=4 * options.width, encoder_layers=options.layers, decoder_layers=options.layers, max_length=256,
+        encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
+    )  # fmt: skip
+    model = Transformer(config).to(device).eval()
+    decode = DecodeConfig(beam=options.beam, length_penalty=options.length_penalty, precision=options.precision)
+    engine = Engine(model)
+    if reason := why_not_graphs(model, decode):
+        print(f"{kind} by the reference: {reason}")
+
+    @torch.inference_mode()
+    def translate(sources: list[list[int]]) -> None:
+        limits = [len(source) for source in sources]
+        search = engine.search_for(decode)
+        if search is not None:
+            found = search.search(sources, limits)
+        else:
+            with engine.reference_precision(decode):
+                found = reference_search(model, sources, limits, decode)
+        assert all(len(best[0].tokens) == limit for best, limit in zip(found, limits, strict=True))
+
+    return translate
+
+
+def reference_search(model: Transformer, sources: list[list[int]], limits: list[int], decode: DecodeConfig) -> list:
+    device = model.output.weight.device
+    layout = Layout.of(sources)
+    ends = torch.from_numpy(layout.starts + layout.lengths)
+    packing = Packing(torch.cat([torch.zeros(1, dtype=torch.int32), ends]).to(device), int(layout.lengths.max()))
+    ids, positions = (torch.from_numpy(array).long().to(device) for array in (layout.ids, layout.positions))
+    return beam_search(
+        model.decode_step, model.start(model.encode(ids, positions, packing), packing), torch.tensor(limits, device=device),
+        beam=decode.beam, bos=BOS, eos=EOS, alpha=decode.length_penalty, banned=(PAD, BOS, UNK), reorder=reorder,
+    )  # fmt: skip
+
+
+def marian_side(options: argparse.Namespace, device: torch.device) -> Side:
+    """Hugging Face Marian of the same sizes: `generate` with its cache, SDPA."""
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(1)
+    heads = options.width // 64 or 1
+    config = MarianConfig(
+        vocab_size=options.vocabulary, d_model=options.width, encoder_layers=options.layers, decoder_layers=options.layers,
+        encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * options.width,
+        decoder_ffn_dim=4 * options.width, activation_function="relu", max_position_embeddings=512, scale_embedding=True,
+        pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, forced_eos_token_id=None,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+    dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
+    model = MarianMTModel(config).to(device, dtype).eval()
+
+    @torch.inference_mode()
+    def translate(sources: list[list[int]]) -> None:
+        longest = max(map(len, sources)) + 1
+        ids = torch.tensor([[*source, EOS] + [PAD] * (longest - 1 - len(source)) for source in sources], device=device)
+        found = model.generate(
+            input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=options.beam,
+            length_penalty=options.length_penalty, min_new_tokens=longest, max_new_tokens=longest, do_sample=False,
+        )  # fmt: skip
+        assert found.cpu().size(1) == longest + 1
+
+    return translate
+
+
+class Speeds:
+    """The speed of one side on some batches, turn by turn."""
+
+    def __init__(self, side: Side, batches: list[list[list[int]]], device: torch.device) -> None:
+        self.side, self.batches, self.device = side, batches, device
+        self.tokens = sum(len(source) + 1 for batch in batches for source in batch)
+        self.measured: list[float] = []
+        for _ in range(2):  # compiles, then captures
+            side(batches[0])
+
+    def measure(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        for batch in self.batches:
+            self.side(batch)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.measured.append(self.tokens / (time.perf_counter() - started))
+
+
+def row_of(
+    name: str, speeds: dict[str, Speeds], batch: int, length: str, options: argparse.Namespace, device: torch.device
+) -> dict:
+    mine = speeds[name].measured
+    median = statistics.median(mine)
+
+    def ratio_to(other: str) -> float | None:
+        if other not in speeds:
+            return None
+        return round(statistics.median(a / b for a, b in zip(mine, speeds[other].measured, strict=True)), 3)
+
+    return {
+        "side": name, "batch": batch, "source_length": length, "tokens_per_second": round(median),
+        "milliseconds_a_sentence": round(1000 * sum(map(len, speeds[name].batches)) ** -1 * speeds[name].tokens / median, 3),
+        "spread": round((max(mine) - min(mine)) / median, 4), "ratio_to_first": ratio_to(next(iter(speeds))),
+        "ratio_to_marian": ratio_to("marian"), "turns": options.turns, "sentences": sum(map(len, speeds[name].batches)),
+        "beam": options.beam, "length_penalty": options.length_penalty, "precision": options.precision,
+        "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
+        "torch": torch.__version__, "python": platform.python_version(), "command": "python " + " ".join(sys.argv),
+    }  # fmt: skip
+
+
+def print_rows(rows: list[dict]) -> None:
+    for row in rows:
+        marian = "" if row["ratio_to_marian"] is None else f"  {row['ratio_to_marian']:6.2f}× marian"
+        print(
+            f"batch {row['batch']:3d} length {row['source_length']:>5s} {row['side']:10s} {row['tokens_per_second']:>10,} "
+            f"tokens/s ± {row['spread']:.0%}  {row['ratio_to_first']:.3f}×{marian}",
+            flush=True,
+        )
+
+
+def draw(rows: list[dict], path: Path) -> None:
+    """Speed by source length, a panel for each batch size."""
+    from rela.plots.style import SMALL, TEXT, line_styles, new_figure, save_figure
+
+    batches = sorted({row["batch"] for row in rows})
+    names = list(dict.fromkeys(row["side"] for row in rows))
+    styles = line_styles(names)
+    panels = new_figure(height=2.9).subplots(1, len(batches), squeeze=False)[0]
+    for axes, batch in zip(panels, batches, strict=True):
+        for name in names:
+            points = sorted(
+                (int(row["source_length"]), row["tokens_per_second"])
+                for row in rows
+                if row["side"] == name and row["batch"] == batch and row["source_length"].isdigit()
+            )
+            style = styles[name]
+            axes.plot(
+                *zip(*points, strict=True), color=style.color, marker=style.marker, markersize=style.size, label=name
+            )
+        axes.set_yscale("log")
+        axes.set_title(f"batch {batch}", fontsize=TEXT)
+        axes.set_xlabel("source length (subwords)", fontsize=TEXT)
+        axes.tick_params(labelsize=SMALL)
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("target tokens a second", fontsize=TEXT)
+    panels[-1].legend(fontsize=SMALL, frameon=False)
+    save_figure(panels[0], path)
+
+
+if __name__ == "__main__":
+    main()
