@@ -86,6 +86,28 @@ def test_a_stream_is_read_no_further_than_its_window(make_translator):
     assert read == [0, 1, 2, 3]
 
 
+def test_large_windows_are_read_while_the_one_before_is_translated(make_translator, sentences, monkeypatch):
+    """In order, each line once, and what goes wrong in a later window comes after the earlier one's answers."""
+    monkeypatch.setattr("rela.decoding.translate.WINDOW", 3)
+    translator, lines = make_translator(), sentences[:8]
+    whole = translator.translate(lines, beam=1)
+    read = []
+
+    def stream(stop: int):
+        for number, line in enumerate(lines):
+            if number == stop:
+                raise ValueError("line 5 is no text")
+            read.append(number)
+            yield line
+
+    assert [group[0].text for group in translator.translate_stream(stream(99), window=3, beam=1)] == whole
+    assert read == list(range(len(lines)))
+    answers = translator.translate_stream(stream(5), window=3, beam=1)
+    assert [next(answers)[0].text for _ in range(3)] == whole[:3]
+    with pytest.raises(ValueError, match="line 5 is no text"):
+        next(answers)
+
+
 def test_beam_one_is_greedy(make_translator, sentences):
     """The most probable token after each teacher-forced prefix, until </s> or the limit."""
     translator = make_translator("softmax")
