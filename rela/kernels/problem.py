@@ -20,6 +20,11 @@ def power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
+def usual(longest: int, rows: int, cu: Tensor | None) -> int:
+    """The length of a sequence for which tiles are chosen."""
+    return longest if cu is None else min(longest, 2 * ceil_div(rows, max(len(cu) - 1, 1)))
+
+
 @dataclass(frozen=True)
 class Problem:
     """Tensors and options of one attention call.
@@ -65,6 +70,15 @@ class Problem:
     def threshold_gradient_scale(self) -> float:
         """Factor of dθ: that of dQ without the inner derivative of the scaled product."""
         return -self.scales()[3] / self.scale
+
+    @property
+    def usual_q(self) -> int:
+        """A length that few sequences of queries exceed; of packed ones twice the mean, since one long one is no rule."""
+        return usual(self.longest_q, self.q.shape[2], self.cu_q)
+
+    @property
+    def usual_k(self) -> int:
+        return usual(self.longest_k, self.k.shape[2], self.cu_k)
 
     def optional_tensors(self) -> tuple[Tensor | None, ...]:
         mask = None if self.mask is None else self.mask.view(torch.uint8)

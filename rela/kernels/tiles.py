@@ -30,6 +30,32 @@ class Tiles:
         }
 
 
+@dataclass(frozen=True)
+class HopperTiles:
+    """Warpgroups that multiply, queries of each, keys of a tile, tiles under way, and programs that take many tiles."""
+
+    groups: int
+    rows: int
+    keys: int
+    stages: int
+    persistent: bool = True
+    heads: int = 1024
+
+    @property
+    def registers(self) -> int:
+        """A thread's share of 65,536 when four warps are there only to load."""
+        return 240 if self.groups == 2 else 160
+
+
+@dataclass(frozen=True)
+class HopperGradientTiles:
+    """Queries of a tile, tiles under way, and whether the scores are computed one tile ahead."""
+
+    queries: int
+    stages: int
+    prefetch: bool
+
+
 SHORT = 128  # sequences up to this length leave large tiles half empty
 
 
@@ -45,7 +71,7 @@ def skips(problem: Problem) -> bool:
 
 def one_pass(problem: Problem) -> bool:
     """Whether dQ by atomic additions beats a second pass over the keys: while few programs add to one row."""
-    return problem.longest_k <= SHORT
+    return problem.usual_k <= SHORT
 
 
 def exact_tiles(problem: Problem) -> Tiles:
@@ -59,7 +85,7 @@ def forward_tiles(problem: Problem, statistics: bool = False) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.longest_q <= SHORT:
+    if problem.usual_q <= SHORT:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if D > 128 or problem.mask is not None:
         return Tiles(64, 64 if D <= 128 else 32, 4, 2, skip)
@@ -70,7 +96,7 @@ def query_gradient_tiles(problem: Problem) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.longest_q <= SHORT:
+    if problem.usual_q <= SHORT:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if D > 128:
         return Tiles(64, 32, 8, 2, skip)
@@ -81,7 +107,7 @@ def key_gradient_tiles(problem: Problem, atomic: bool) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.longest_k <= SHORT:
+    if problem.usual_k <= SHORT:
         return Tiles(32 if D <= 128 else 16, 32 if atomic or D > 64 else 64, 4, 2, skip)
     if D > 128:
         return Tiles(32, 64, 8, 2, skip)

@@ -12,6 +12,7 @@ from rela.attention.kinds import kind_of
 from rela.attention.masks import length_mask
 from rela.attention.multihead import MultiheadAttention
 from rela.config import ModelConfig
+from rela.model.residual import Residual
 
 
 @dataclass(frozen=True)
@@ -20,23 +21,6 @@ class Packing:
 
     cu: Tensor
     longest: int
-
-
-class Residual(nn.Module):
-    """x + dropout(f(x)) with its layer norm: after the sum (the paper), or on f's input (pre-norm)."""
-
-    def __init__(self, width: int, dropout: float, norm_first: bool) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
-        self.norm_first = norm_first
-
-    def before(self, x: Tensor) -> Tensor:
-        return self.norm(x) if self.norm_first else x
-
-    def after(self, x: Tensor, change: Tensor) -> Tensor:
-        x = x + self.dropout(change)
-        return x if self.norm_first else self.norm(x)
 
 
 class FeedForward(nn.Module):

@@ -28,7 +28,7 @@ def single(*size: int, seed: int) -> torch.Tensor:
 
 
 def gradients(out: torch.Tensor, *inputs: torch.Tensor):
-    return out, torch.autograd.grad((out * normal(*out.shape, seed=9, dtype=out.dtype)).sum(), inputs)
+    return out, torch.autograd.grad((out * normal(*out.shape, seed=9, dtype=out.dtype).to(out.device)).sum(), inputs)
 
 
 def assert_same(fused, plain) -> None:
