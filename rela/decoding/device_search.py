@@ -7,7 +7,7 @@ sentences in its seats, and when enough of them are done the others are seated i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,9 @@ from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.beam import Hypothesis, length_penalty
 from rela.decoding.graphs import Graphs
 from rela.decoding.network import ENCODER_QUERIES, Network
+
+Answers = Callable[[], list[list[Hypothesis]]]
+"""Waits for a search that has been launched, and gives the hypotheses of each source."""
 
 # Sentences of a batch at most, and the sizes of steps.
 PLACES = 256
@@ -54,13 +57,18 @@ class DeviceSearch:
 
     def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first; limits are those of `beam_search`."""
-        answers: list[list[Hypothesis]] = []
-        for start in range(0, len(sources), PLACES):
-            chunk = slice(start, start + PLACES)
-            answers += self.search_batch(sources[chunk], limits[chunk])
-        return answers
+        return self.search_later(sources, limits)()
 
-    def search_batch(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
+    def search_later(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Answers:
+        """`search` whose last steps may still be under way; the call that gives its answers waits for them.
+
+        The next search may begin before: the device copies the answers out first.
+        """
+        chunks = [slice(start, start + PLACES) for start in range(0, len(sources), PLACES)]
+        found = [self.search_batch(sources[chunk], limits[chunk]) for chunk in chunks]
+        return lambda: [hypotheses for answers in found for hypotheses in answers()]
+
+    def search_batch(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Answers:
         buffers = self.begin(sources, limits)
         living, seats = list(range(len(sources))), 0
         looks = deque[Look]()
@@ -134,8 +142,8 @@ class DeviceSearch:
             vocabulary=vocabulary, eos=EOS,
         )  # fmt: skip
 
-    def collect(self, count: int, longest: int) -> list[list[Hypothesis]]:
-        """The finished hypotheses of each place."""
+    def collect(self, count: int, longest: int) -> Answers:
+        """The finished hypotheses of each place, once they have come to the host."""
         from rela.kernels import beam_step
 
         buffers = self.buffers
@@ -144,17 +152,21 @@ class DeviceSearch:
         tokens = torch.empty(count, self.beam, longest, dtype=torch.int32, device=self.device)
         beam_step.read_back(state, buffers.room, tokens, places=count)
         found = [tokens, state.finished[:count], state.finished_log_probs[:count], state.finished_lengths[:count]]
-        words, scores, log_probs, lengths = to_host(found)
-        return [
-            [
-                Hypothesis(tuple(words[place, rank, : lengths[place, rank]].tolist()), log_prob, score)
-                for rank, (score, log_prob) in enumerate(
-                    zip(scores[place].tolist(), log_probs[place].tolist(), strict=True)
-                )
-                if score > float("-inf")
+        copies, event = copy_to_host(found)
+
+        def answers() -> list[list[Hypothesis]]:
+            if event is not None:
+                event.synchronize()
+            return [
+                [
+                    Hypothesis(tuple(words[:length]), log_prob, score)
+                    for words, score, log_prob, length in zip(*place, strict=True)
+                    if score > float("-inf")
+                ]
+                for place in zip(*(copy.tolist() for copy in copies), strict=True)
             ]
-            for place in range(count)
-        ]
+
+        return answers
 
 
 class Buffers:
@@ -304,12 +316,13 @@ def upload(array: NDArray[np.int32], out: Tensor) -> None:
     out.copy_(torch.from_numpy(array), non_blocking=True)
 
 
-def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copies on the host, with one wait for all."""
-    if not tensors[0].is_cuda:
-        return list(tensors)
-    copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+def copy_to_host(tensors: Sequence[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:
+    """Copies on the host, and the event that says they have come."""
+    cuda = tensors[0].is_cuda
+    copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=cuda) for tensor in tensors]
     for copy, tensor in zip(copies, tensors, strict=True):
         copy.copy_(tensor, non_blocking=True)
-    torch.cuda.current_stream(tensors[0].device).synchronize()
-    return copies
+    event = torch.cuda.Event() if cuda else None
+    if event is not None:
+        event.record()
+    return copies, event

@@ -18,6 +18,7 @@ from rela.data.batching import Batch, StaticShape, pack
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
 from rela.decoding.ahead import Ahead
 from rela.decoding.beam import Hypothesis, beam_search
+from rela.decoding.device_search import Answers
 from rela.decoding.engine import Engine
 from rela.decoding.sampling import sample
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
@@ -137,33 +138,42 @@ class Translator:
         """The `nbest` best translations of each source, in order; the device gets the next batch before text is made."""
         written: list[tuple[list[int], Ahead]] = []
         for batch in batches_by_length([len(sentence) for sentence in ids], decode.batch_tokens):
-            found = self.search([ids[i] for i in batch], decode, [number + i for i in batch])
-            written.append((batch, Ahead(self.finish_all, [hypotheses[:nbest] for hypotheses in found])))
+            found = self.search_later([ids[i] for i in batch], decode, [number + i for i in batch])
+            written.append((batch, Ahead(self.finish_all, found, nbest)))
         answers: list[list[Translation]] = [[]] * len(ids)
         for batch, texts in written:
             for i, translations in zip(batch, texts.result(), strict=True):
                 answers[i] = translations
         return answers
 
-    @torch.inference_mode()
     def search(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first; an empty source has an empty translation."""
+        return self.search_later(sources, decode, numbers)()
+
+    @torch.inference_mode()
+    def search_later(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> Answers:
+        """`search` as a call that waits for what the device is still at."""
         full = [i for i, ids in enumerate(sources) if ids]
-        answers = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
-        if not full:
-            return answers
         chosen = [sources[i] for i in full]
-        limits = self.longest_translations(chosen, decode)
-        device_search = self.engine.search_for(decode)
-        if device_search is not None:
-            found = device_search.search(chosen, limits.tolist())
-        else:
-            with self.engine.reference_precision(decode):
-                found = self.reference_search(chosen, limits, decode, [numbers[i] for i in full])
-        for i, hypotheses in zip(full, found, strict=True):
-            if not hypotheses:
-                raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
-            answers[i] = hypotheses
+        found: Answers = list
+        if chosen:
+            limits = self.longest_translations(chosen, decode)
+            device_search = self.engine.search_for(decode)
+            if device_search is not None:
+                found = device_search.search_later(chosen, limits.tolist())
+            else:
+                with self.engine.reference_precision(decode):
+                    hypotheses = self.reference_search(chosen, limits, decode, [numbers[i] for i in full])
+                found = lambda: hypotheses  # noqa: E731
+
+        def answers() -> list[list[Hypothesis]]:
+            all_of_them = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
+            for i, hypotheses in zip(full, found(), strict=True):
+                if not hypotheses:
+                    raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
+                all_of_them[i] = hypotheses
+            return all_of_them
+
         return answers
 
     def reference_search(
@@ -209,8 +219,8 @@ class Translator:
             )
         return ids[:limit]
 
-    def finish_all(self, found: list[list[Hypothesis]]) -> list[list[Translation]]:
-        return [[self.finish(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+    def finish_all(self, found: Answers, nbest: int) -> list[list[Translation]]:
+        return [[self.finish(hypothesis) for hypothesis in hypotheses[:nbest]] for hypotheses in found()]
 
     def finish(self, hypothesis: Hypothesis) -> Translation:
         text = self.subwords.decode(hypothesis.tokens)
