@@ -25,6 +25,7 @@ import torch
 from rela.config import ModelConfig
 from rela.data.batching import Batch, StaticShape, pack
 from rela.model.transformer import Transformer
+from rela.training.graphed import GraphedStep
 from rela.training.loss import Objective
 from rela.training.trainer import objective_inputs
 
@@ -124,20 +125,32 @@ def rela_side(kind: str, pairs: list, options: argparse.Namespace, device: torch
     objective = Objective(model, 0.1, 1.0)
     if not options.eager:
         objective.compile(dynamic=False)
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=device.type == "cuda")
+    on_gpu = device.type == "cuda"
+    rate = torch.tensor(1e-4, device=device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98), fused=on_gpu, capturable=on_gpu)
     shape = StaticShape(
         source=int(1.04 * options.tokens), target=options.tokens, sentences=max(map(len, pairs)) + 8,
         longest_source=longest, longest_target=longest,
     )  # fmt: skip
     batches: list[Batch] = [pack(batch, shape).to(device) for batch in pairs]
 
-    def step(i: int) -> None:
-        batch = batches[i % len(batches)]
+    def take_step(batch: Batch, factor: torch.Tensor) -> torch.Tensor:
         with autocast(device):
-            loss, _ = objective(*objective_inputs(batch))
-        (loss / batch.target_tokens).backward()
+            loss, nll = objective(*objective_inputs(batch))
+        (loss * factor).backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
+        return torch.stack([loss.detach(), nll.detach()])
+
+    graphed = GraphedStep(take_step, device) if on_gpu and not options.eager else None
+
+    def step(i: int) -> None:
+        batch = batches[i % len(batches)]
+        factor = 1.0 / batch.target_tokens
+        if graphed is None:
+            take_step(batch, torch.tensor(factor, device=device))
+        else:
+            graphed(batch, factor)
 
     return step, [batch.target_tokens for batch in batches]
 

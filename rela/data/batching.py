@@ -71,6 +71,15 @@ class Batch:
     def pin_memory(self) -> Batch:
         return self._map(lambda tensor: tensor.pin_memory())
 
+    def tensors(self) -> list[Tensor]:
+        """All of them, in one order."""
+        return [value for value in vars(self).values() if isinstance(value, Tensor)]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Every size a compiled step depends on."""
+        return (*(tensor.numel() for tensor in self.tensors()), self.max_source, self.max_target)
+
     def _map(self, change: Any) -> Batch:
         tensors = {name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
         return dataclasses.replace(self, **tensors)

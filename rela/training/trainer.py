@@ -27,6 +27,7 @@ from rela.evaluation.scores import bleu
 from rela.model.folder import CONFIG, SUBWORDS, load_into, save_folder, unique_weights
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import CheckpointError, Checkpoints, average_weights, optimiser_tensors, restore_optimiser
+from rela.training.graphed import GraphedStep
 from rela.training.journal import Journal
 from rela.training.loss import Objective
 from rela.training.processes import Processes, join_processes
@@ -61,9 +62,12 @@ class Trainer:
         torch.manual_seed(config.train.seed)
         self.model = Transformer(config.model).to(self.device)
         self.objective = Objective(self.model, config.train.label_smoothing, config.train.sparsity_weight)
+        on_gpu = self.device.type == "cuda"
+        # On a GPU the rate is a tensor, so that a recorded step reads the rate of the step it is replayed for.
         self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=0.0, betas=(self.settings.beta1, self.settings.beta2), eps=self.settings.epsilon,
-            weight_decay=self.settings.weight_decay, fused=self.device.type == "cuda",
+            self.model.parameters(), lr=torch.zeros((), device=self.device) if on_gpu else 0.0, fused=on_gpu,
+            betas=(self.settings.beta1, self.settings.beta2), eps=self.settings.epsilon,
+            weight_decay=self.settings.weight_decay, capturable=on_gpu,
         )  # fmt: skip
         self.checkpoints = Checkpoints(self.directory / "checkpoints", self.settings.keep_last)
         self.watchdog = Watchdog(self.subwords.size, patience=max(2 * self.settings.warmup, 1000))
@@ -85,6 +89,15 @@ class Trainer:
     def static(self) -> bool:
         """Batches of one constant shape where they are compiled for, or run on a GPU."""
         return self.device.type == "cuda"
+
+    @property
+    def compiled(self) -> bool:
+        return self.settings.compile == "on" or (self.settings.compile == "auto" and self.device.type == "cuda")
+
+    @property
+    def graphs(self) -> bool:
+        """Whether a step is recorded and replayed: on one GPU, where it is one batch."""
+        return self.compiled and self.device.type == "cuda" and self.batches == 1
 
     def run(self) -> Path:
         """Train to the end, then write the average of the last checkpoints as the finished model."""
@@ -127,6 +140,9 @@ class Trainer:
     def loop(self, stream: BatchStream, journal: Journal | None) -> None:
         """Steps until the configured number, an early stop, or a request to stop."""
         step_objective = self.prepared_objective()
+        graphed = None
+        if self.graphs:
+            graphed = GraphedStep(lambda batch, factor: self.take_step(step_objective, batch, factor), self.device)
         self.model.train()
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss, nll over all processes' tokens
         tokens_since, since = 0, time.monotonic()
@@ -136,7 +152,12 @@ class Trainer:
             if self.step < self.watchdog.patience:
                 for batch in batches:
                     self.watchdog.count(batch.target_out)
-            sums += self.optimise(step_objective, batches, tokens)
+            if graphed is None:
+                sums += self.optimise(step_objective, batches, tokens)
+            else:
+                torch.manual_seed(mix(self.settings.seed, self.step, 0))
+                self.set_rate()
+                sums += graphed(batches[0], 1.0 / tokens)
             tokens_since += tokens
             self.step += 1
             self.position = stream.position
@@ -147,7 +168,7 @@ class Trainer:
                     left = (
                         (self.settings.steps - self.step) * (tokens_since / self.settings.log_every) / max(speed, 1e-9)
                     )
-                    rate = self.optimiser.param_groups[0]["lr"]
+                    rate = float(self.optimiser.param_groups[0]["lr"])
                     journal.train(self.step, loss, nll, rate, speed, left, peak_memory(self.device))
                 self.watchdog.check(self.step, nll)
                 sums.zero_()
@@ -173,13 +194,33 @@ class Trainer:
                 # DistributedDataParallel means over processes; the mean wanted is over tokens.
                 (loss * (self.processes.world / tokens)).backward()
             sums += torch.stack([loss.detach(), nll.detach()])
+        self.set_rate()
+        self.apply_gradients()
+        return sums
+
+    def take_step(self, objective: nn.Module, batch: Batch, factor: Tensor) -> Tensor:
+        """`optimise` for a step that is one batch, in a form that can be recorded: what changes lies on the device."""
+        with self.autocast():
+            loss, nll = objective(*objective_inputs(batch))
+        (loss * factor).backward()
+        self.apply_gradients()
+        return torch.stack([loss.detach(), nll.detach()])
+
+    def apply_gradients(self) -> None:
+        """Clip, let the optimiser step, and forget the gradients."""
         if self.settings.clip_norm:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.learning_rate()
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        return sums
+
+    def set_rate(self) -> None:
+        """Give the optimiser the rate of the step that comes next."""
+        rate = self.learning_rate()
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     def learning_rate(self) -> float:
         """The rate of the step that comes next."""
@@ -309,7 +350,7 @@ class Trainer:
     def prepared_objective(self) -> nn.Module:
         """The objective compiled and distributed as the settings and processes want."""
         objective: nn.Module = self.objective
-        if self.settings.compile == "on" or (self.settings.compile == "auto" and self.device.type == "cuda"):
+        if self.compiled:
             objective.compile(dynamic=False)
         if self.processes.world > 1:
             ids = [self.device.index] if self.device.type == "cuda" else None
