@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "info": toolkit.info,
     "analyse": laboratory.analyse,
     "plot": laboratory.plot,
+    "curves": laboratory.curves,
     "explore": laboratory.explore,
     "align": laboratory.align,
     "aer": laboratory.aer,

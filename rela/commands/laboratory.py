@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from rela.commands.options import Device, FlipGold, GoldFile, ModelFolder, OneBased, SourceText, TargetText, Tokenised
+from rela.commands.options import (
+    Device,
+    FlipGold,
+    GoldFile,
+    ModelFolder,
+    OneBased,
+    PictureFile,
+    SourceText,
+    TargetText,
+    Tokenised,
+)
 from rela.terminal import check_format, output_lines, paired_lines, progress_bars
 
 
@@ -71,7 +81,7 @@ def plot(
     models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
     source: SourceText,
     target: TargetText,
-    out: Annotated[Path, typer.Option(help="FILE.png, .svg or .pdf; without such an ending both .png and .svg.")],
+    out: PictureFile,
     gold: GoldFile = None,
     one_based: OneBased = False,
     line: Annotated[int, typer.Option(help="Sentence pair of heads and overview.")] = 1,
@@ -89,7 +99,6 @@ def plot(
     require_plots()
     from rela.evaluation.alignment import read_links
     from rela.plots.single import FIGURES, Wanted, draw
-    from rela.plots.style import save_figure
 
     if figure not in FIGURES:
         raise ValueError(f"there is no figure {figure!r}; wanted one of {', '.join(FIGURES)}")
@@ -100,6 +109,28 @@ def plot(
             head or (), progress,
         )  # fmt: skip
         axes = draw(figure, wanted)
+    save_as_asked(axes, out)
+
+
+def curves(
+    runs: Annotated[list[str], typer.Argument(help="Folders of runs or their log.jsonl, or NAME=FOLDER to name them.")],
+    out: PictureFile,
+) -> None:
+    """Draw how runs trained: loss on training and validation text, and speed, by step.
+
+    Example: `rela curves runs/softmax runs/rela-g --out curves`
+    """
+    require_plots()
+    from rela.plots.curves import read_log, training_curves
+
+    logs = {name: read_log(path) for name, path in named_paths(runs).items()}
+    save_as_asked(training_curves(logs)[0], out)
+
+
+def save_as_asked(axes: Any, out: Path) -> None:
+    """Write a figure in the format its name asks for, or as PNG and SVG."""
+    from rela.plots.style import save_figure
+
     ending = out.suffix[1:].lower()
     known = ending in ("png", "svg", "pdf")
     for path in save_figure(axes, out.with_suffix("") if known else out, (ending,) if known else ("png", "svg")):
@@ -290,17 +321,22 @@ def load_models(specifications: list[str], device: str) -> dict[str, Any]:
     """Models by name: NAME=FOLDER, or the folder's own name (its parent's, where it is called model)."""
     from rela.decoding.translate import Translator
 
-    models: dict[str, Any] = {}
+    return {name: Translator.load(folder, device) for name, folder in named_paths(specifications).items()}
+
+
+def named_paths(specifications: list[str]) -> dict[str, str]:
+    """Paths by name: NAME=PATH, or the path's own name (its parent's, where that says more)."""
+    paths: dict[str, str] = {}
     for text in specifications:
-        name, equals, folder = text.partition("=")
-        if not equals or Path(text).is_dir():
-            folder = text
-            path = Path(folder).absolute()
-            name = path.parent.name if path.name in ("model", "best", "averaged") and path.parent.name else path.name
-        if name in models:
-            raise ValueError(f"two models are called {name}; write NAME={folder} to name one")
-        models[name] = Translator.load(folder, device)
-    return models
+        name, equals, path = text.partition("=")
+        if not equals or Path(text).exists():
+            path, whole = text, Path(text).absolute()
+            plain = whole.name in ("model", "best", "averaged", "log.jsonl") and whole.parent.name
+            name = whole.parent.name if plain else whole.name
+        if name in paths:
+            raise ValueError(f"two are called {name}; write NAME={path} to name one")
+        paths[name] = path
+    return paths
 
 
 def text_pairs(source: Path, target: Path, limit: int | None) -> list[tuple[str, str]]:

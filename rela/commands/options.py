@@ -21,3 +21,4 @@ FlipGold = Annotated[bool, typer.Option("--flip-gold", help="The gold links are 
 Tokenised = Annotated[
     bool, typer.Option("--tokenised", help="The text of the links is tokenised, and the model knows raw text.")
 ]
+PictureFile = Annotated[Path, typer.Option(help="FILE.png, .svg or .pdf; without such an ending both .png and .svg.")]
