@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rela.kernels import hopper
 from rela.kernels.problem import Problem, ceil_div
 from rela.kernels.scores import (
     activate,
@@ -39,12 +40,15 @@ def backward(
     query_tiles: Tiles | None = None,
 ) -> Gradients:
     """Gradients of q, k, v and θ; the last is empty where there is no θ."""
-    atomic = not deterministic and one_pass(problem)
-    if d_out.stride(-1) != 1:
-        d_out = d_out.contiguous()
-    dk, dv, dq, d_theta = key_gradients(problem, d_out, atomic, key_tiles or key_gradient_tiles(problem, atomic))
-    if not atomic:
-        dq, d_theta = query_gradients(problem, d_out, query_tiles or query_gradient_tiles(problem))
+    if not deterministic and key_tiles is None and query_tiles is None and hopper.fits(problem):
+        dq, dk, dv, d_theta = hopper.backward(problem, d_out)
+    else:
+        atomic = not deterministic and one_pass(problem)
+        if d_out.stride(-1) != 1:
+            d_out = d_out.contiguous()
+        dk, dv, dq, d_theta = key_gradients(problem, d_out, atomic, key_tiles or key_gradient_tiles(problem, atomic))
+        if not atomic:
+            dq, d_theta = query_gradients(problem, d_out, query_tiles or query_gradient_tiles(problem))
     if problem.threshold is None:
         return dq, dk, dv, problem.q.new_empty(0)
     d_theta = d_theta.sum((0, 2)) * problem.threshold_gradient_scale

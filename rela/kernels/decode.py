@@ -4,6 +4,7 @@ There is no softmax to renormalise, so the parts of the keys simply add up. A pr
 that share a key head, and loads a row of V only if one of them gives it a weight.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -11,11 +12,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import PRECISION, Problem, ceil_div, power_of_2
+from rela.kernels.problem import Problem, ceil_div, power_of_2
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
-PROGRAMS_PER_PROCESSOR = 4
-TILE_BYTES = 16384  # of keys, and as many of values
+
+@dataclass(frozen=True)
+class Split:
+    """How the keys are cut: programs a processor, bytes of a tile of keys, warps, and tiles under way."""
+
+    programs: int = 4
+    tile_bytes: int = 8192
+    warps: int = 4
+    stages: int = 3
+
+
+USUAL = Split()
 
 
 @cache
@@ -23,17 +34,19 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def decode(problem: Problem, splits: int | None = None) -> Tensor:
+def decode(problem: Problem, splits: int | None = None, split: Split = USUAL) -> Tensor:
     """The context of a few queries, [B, H, T, D]; every query sees every key within the length."""
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
     BD = max(16, power_of_2(D))
-    BS = max(16, min(128, TILE_BYTES // (BD * q.element_size())))
+    BS = max(16, min(128, split.tile_bytes // (BD * q.element_size())))
     tiles = ceil_div(S, BS)
     if splits is None:
-        splits = ceil_div(PROGRAMS_PER_PROCESSOR * processors(q.device), max(1, B * Hk))
+        # one wave: a program more than fit at once would make all others wait
+        splits = split.programs * processors(q.device) // max(1, B * Hk)
     splits = max(1, min(splits, tiles))
     parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=q.device)
+    out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device)
     if q.numel():
         score_scale, threshold_scale, output_scale, _ = problem.scales()
         decode_kernel[(splits * Hk * B,)](
@@ -61,10 +74,25 @@ def decode(problem: Problem, splits: int | None = None) -> Tensor:
             BR=max(16, power_of_2(H // Hk * T)),
             BS=BS,
             ACTIVATION=problem.activation,
-            PRECISION=PRECISION,
-            num_warps=4,
+            PRECISION="ieee",  # of float32 alone; memory is the bound here, and exactness is free
+            num_warps=split.warps,
+            num_stages=split.stages,
         )
-    return parts.sum(0).to(q.dtype).transpose(1, 2)
+        rows = min(128, power_of_2(splits))
+        sum_kernel[(ceil_div(out.numel(), 64),)](parts, out, splits, out.numel(), ROWS=rows, num_warps=4)
+    return out.transpose(1, 2)
+
+
+@triton.jit(do_not_specialize=["splits", "n"])
+def sum_kernel(parts, out, splits, n, ROWS: tl.constexpr):
+    """out = parts.sum(0), rounded once; ROWS parts are loaded at a time, because a load takes longer than all the sums."""
+    o = tl.program_id(0) * 64 + tl.arange(0, 64)
+    o_row = tl.arange(0, ROWS)
+    b_sum = tl.zeros([ROWS, 64], dtype=tl.float32)
+    for i in range(0, splits, ROWS):
+        p_parts = parts + (i + o_row[:, None]) * tl.cast(n, tl.int64) + o[None, :]
+        b_sum += tl.load(p_parts, mask=(i + o_row < splits)[:, None] & (o < n)[None, :], other=0.0)
+    tl.store(out + o, tl.sum(b_sum, axis=0).to(out.dtype.element_ty), mask=o < n)
 
 
 @triton.jit(do_not_specialize=["B", "T", "S", "splits", "length", "Hk"])

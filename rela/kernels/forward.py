@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rela.kernels import hopper
 from rela.kernels.problem import Problem, ceil_div
 from rela.kernels.scores import (
     activate,
@@ -29,6 +30,8 @@ Statistics = tuple[Tensor, Tensor, Tensor]  # non-zeros, argmax, largest: each [
 
 def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = None) -> tuple[Tensor, Statistics | None]:
     """The context, [B, H, T, D] in memory as [B, T, H, D] so that merging the heads is a view, and row statistics."""
+    if tiles is None and not statistics and hopper.fits(problem):
+        return hopper.forward(problem), None
     q, k, v = problem.q, problem.k, problem.v
     B, H, T, _ = q.shape
     out = problem.like_queries(q.dtype)

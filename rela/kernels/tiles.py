@@ -32,28 +32,21 @@ class Tiles:
 
 @dataclass(frozen=True)
 class HopperTiles:
-    """Warpgroups that multiply, queries of each, keys of a tile, tiles under way, and programs that take many tiles."""
+    """Queries of each of two warpgroups, keys of a tile, and tiles under way."""
 
-    groups: int
     rows: int
     keys: int
     stages: int
-    persistent: bool = True
-    heads: int = 1024
-
-    @property
-    def registers(self) -> int:
-        """A thread's share of 65,536 when four warps are there only to load."""
-        return 240 if self.groups == 2 else 160
 
 
 @dataclass(frozen=True)
 class HopperGradientTiles:
-    """Queries of a tile, tiles under way, and whether the scores are computed one tile ahead."""
+    """Queries of a tile, tiles under way, whether scores are computed a tile ahead, and dQ a tile late."""
 
     queries: int
     stages: int
     prefetch: bool
+    late: bool = False
 
 
 SHORT = 128  # sequences up to this length leave large tiles half empty
@@ -71,7 +64,7 @@ def skips(problem: Problem) -> bool:
 
 def one_pass(problem: Problem) -> bool:
     """Whether dQ by atomic additions beats a second pass over the keys: while few programs add to one row."""
-    return problem.usual_k <= SHORT
+    return problem.longest_k <= SHORT
 
 
 def exact_tiles(problem: Problem) -> Tiles:
@@ -85,7 +78,7 @@ def forward_tiles(problem: Problem, statistics: bool = False) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.usual_q <= SHORT:
+    if problem.longest_q <= SHORT:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if D > 128 or problem.mask is not None:
         return Tiles(64, 64 if D <= 128 else 32, 4, 2, skip)
@@ -96,7 +89,7 @@ def query_gradient_tiles(problem: Problem) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.usual_q <= SHORT:
+    if problem.longest_q <= SHORT:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if D > 128:
         return Tiles(64, 32, 8, 2, skip)
@@ -107,7 +100,7 @@ def key_gradient_tiles(problem: Problem, atomic: bool) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.usual_k <= SHORT:
+    if problem.longest_k <= SHORT:
         return Tiles(32 if D <= 128 else 16, 32 if atomic or D > 64 else 64, 4, 2, skip)
     if D > 128:
         return Tiles(32, 64, 8, 2, skip)

@@ -1,0 +1,82 @@
+"""Where the Hopper kernels take over: on which device, for which problems, with which tiles.
+
+This module imports neither Gluon nor a kernel until a problem fits, so that the package works without either.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from rela.kernels.problem import Problem
+from rela.kernels.tiles import HopperGradientTiles, HopperTiles
+
+HEAD_SIZES = (64, 128)
+TYPES = (torch.bfloat16, torch.float16)
+LEAST = 512  # below so many queries or keys the plain kernels launch sooner and fill the device better
+
+
+@cache
+def available(device: torch.device) -> bool:
+    """Whether `device` is a Hopper GPU and this Triton has Gluon with all that the kernels use."""
+    if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    if find_spec("triton.experimental.gluon") is None:
+        return False
+    try:
+        import rela.kernels.hopper_backward
+        import rela.kernels.hopper_forward  # noqa: F401
+    except (ImportError, AttributeError):  # Gluon is young, and its names still move
+        return False
+    return True
+
+
+def fits(problem: Problem) -> bool:
+    """Whether the Hopper kernels compute this problem, and are likely to do so faster."""
+    q, k, v = problem.q, problem.k, problem.v
+    restricted = (problem.key_lengths, problem.mask, problem.cu_q, problem.seed)
+    return (
+        q.shape[3] in HEAD_SIZES
+        and q.dtype in TYPES
+        and problem.activation == "relu"
+        and q.shape[2] >= LEAST
+        and k.shape[2] >= LEAST
+        and all(x is None for x in restricted)
+        and all(map(describable, (q, k, v)))
+        and q.numel() > 0
+        and k.numel() > 0
+        and available(q.device)
+    )
+
+
+def describable(x: Tensor) -> bool:
+    """Whether the tensor memory accelerator can address x: rows of consecutive numbers, all else in steps of 16 bytes."""
+    steps = (s * x.element_size() for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True) if n > 1)
+    return x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and all(s > 0 and s % 16 == 0 for s in steps)
+
+
+def forward_tiles(problem: Problem) -> HopperTiles:
+    return HopperTiles(rows=64, keys=128, stages=4 if problem.q.shape[3] == 64 else 2)
+
+
+def gradient_tiles(problem: Problem) -> HopperGradientTiles:
+    if problem.q.shape[3] == 64:
+        return HopperGradientTiles(128, 2, True)
+    return HopperGradientTiles(64, 2, False)
+
+
+def forward(problem: Problem) -> Tensor:
+    """The context of a problem that fits."""
+    from rela.kernels import hopper_forward
+
+    return hopper_forward.forward(problem, forward_tiles(problem))
+
+
+def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dQ, dK, dV and the partial sums of −dθ, [B, H, parts], of a problem that fits."""
+    from rela.kernels import hopper_backward
+
+    if not describable(d_out):
+        d_out = d_out.contiguous()
+    return hopper_backward.backward(problem, d_out, gradient_tiles(problem))

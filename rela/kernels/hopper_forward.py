@@ -1,0 +1,331 @@
+"""The forward pass on Hopper, in Gluon: one warp loads by the tensor memory accelerator, warpgroups multiply.
+
+A warpgroup owns ROWS queries. While the product with the values of one tile runs, that of the queries with the next tile of
+keys is already under way, and the activation between the two is one instruction for two scores: a conversion to the input
+type that clamps at zero. Weights never leave the registers. Programs are persistent: the loads for the next tile of queries
+begin while the last one is being stored.
+"""
+
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from rela.kernels.hopper_memory import descriptor, processors
+from rela.kernels.problem import Problem, ceil_div
+from rela.kernels.tiles import HopperTiles
+
+
+def forward(problem: Problem, tiles: HopperTiles) -> Tensor:
+    """The context, [B, H, T, D] in memory as [B, T, H, D]."""
+    out = problem.like_queries(problem.q.dtype)
+    B, H, T, _ = out.shape
+    programs = min(ceil_div(T, 2 * tiles.rows) * H * B, processors(out.device))
+    arguments, constants = launch(problem, out, tiles)
+    forward_kernel[(programs,)](*arguments, **constants)
+    return out
+
+
+def launch(problem: Problem, out: Tensor, tiles: HopperTiles) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Arguments and compile-time constants of the kernel."""
+    q, k, v = problem.q, problem.k, problem.v
+    (B, H, T, D), S = q.shape, k.shape[2]
+    score_scale, threshold_scale, output_scale, _ = problem.scales()
+    arguments = (
+        descriptor(q, tiles.rows),
+        descriptor(k, tiles.keys),
+        descriptor(v, tiles.keys),
+        descriptor(out, tiles.rows),
+        out if problem.threshold is None else problem.threshold,
+        1.0 if score_scale is None else score_scale,
+        threshold_scale,
+        output_scale,
+        B,
+        H,
+        T,
+        S,
+    )
+    constants: dict[str, object] = {
+        "D": D,
+        "GROUP": H // k.shape[1],
+        "CAUSAL": problem.causal,
+        "SCALED": score_scale is not None,
+        "SHIFTED": problem.threshold is not None,
+        "ROWS": tiles.rows,
+        "KEYS": tiles.keys,
+        "STAGES": tiles.stages,
+        "num_warps": 4,
+    }
+    return arguments, constants
+
+
+@gluon.jit
+def rectified(b_s, dtype: gl.constexpr):
+    """max(0, score) in the input type, two at a time; NaN stays NaN."""
+    if dtype == gl.bfloat16:
+        return gl.inline_asm_elementwise(
+            "cvt.rn.relu.bf16x2.f32 $0, $2, $1;", "=r,f,f", [b_s], dtype=gl.bfloat16, is_pure=True, pack=2
+        )
+    else:
+        return gl.inline_asm_elementwise(
+            "cvt.rn.relu.f16x2.f32 $0, $2, $1;", "=r,f,f", [b_s], dtype=gl.float16, is_pure=True, pack=2
+        )
+
+
+@gluon.jit
+def share(n):
+    """How many of n pieces of work fall to this program: one of every round, in turn from the front and from the back."""
+    P = gl.num_programs(0)
+    i_last = gl.program_id(0)
+    if (n // P) % 2 == 1:
+        i_last = P - 1 - i_last
+    return n // P + gl.where(i_last < n % P, 1, 0)
+
+
+@gluon.jit
+def place(i_round, n_t, B, H, CAUSAL: gl.constexpr):
+    """Tile of queries, head and batch element of this program's next piece of work.
+
+    Causal: the longest rows of all heads come first, then shorter ones, and the program that had the longest of one
+    round has the shortest of the next. Otherwise all tiles of a head follow each other and share its keys in the cache.
+    """
+    P = gl.num_programs(0)
+    i = gl.program_id(0)
+    if i_round % 2 == 1:
+        i = P - 1 - i
+    i += i_round * P
+    if CAUSAL:
+        i_t = n_t - 1 - i // (B * H)
+        i_bh = i % (B * H)
+    else:
+        i_t = i % n_t
+        i_bh = i // n_t
+    return i_t, i_bh % H, i_bh // H
+
+
+@gluon.jit
+def tiles_seen(row, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr):
+    """How many tiles of keys the queries before `row` see; at least one, for the loads must have an end."""
+    last = S
+    if CAUSAL:
+        last = gl.maximum(gl.minimum(S, row + S - T), 1)
+    return (last + KEYS - 1) // KEYS
+
+
+@gluon.jit
+def load_partition(
+    arguments,
+    GROUP: gl.constexpr, CAUSAL: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, T, S = arguments
+    n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
+    stage = 0
+    phase = 1  # the stages are empty at first
+    q_phase = 1
+    for i_round in range(share(n_t * H * B)):
+        i_t, i_h, i_b = place(i_round, n_t, B, H, CAUSAL)
+        row = i_t * 2 * ROWS
+        n_s = tiles_seen(gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL)
+        for i_w in gl.static_range(2):
+            mbarrier.wait(q_empty.index(i_w), q_phase)
+            mbarrier.expect(q_full.index(i_w), q.block_type.nbytes)
+            tma.async_copy_global_to_shared(q, [i_b, i_h, row + i_w * ROWS, 0], q_full.index(i_w), s_q.index(i_w))
+        q_phase ^= 1
+        for i_s in range(n_s):
+            mbarrier.wait(k_empty.index(stage), phase)
+            mbarrier.expect(k_full.index(stage), k.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                k, [i_b, i_h // GROUP, i_s * KEYS, 0], k_full.index(stage), s_k.index(stage)
+            )
+            mbarrier.wait(v_empty.index(stage), phase)
+            mbarrier.expect(v_full.index(stage), v.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                v, [i_b, i_h // GROUP, i_s * KEYS, 0], v_full.index(stage), s_v.index(stage)
+            )
+            stage += 1
+            if stage == STAGES:
+                stage = 0
+                phase ^= 1
+
+
+@gluon.jit
+def weights(b_s, row, column, b_theta, score_scale, T, S, dtype: gl.constexpr, layout: gl.constexpr,
+            SCALED: gl.constexpr, SHIFTED: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """From products to weights, laid out as the left side of the product with the values."""
+    if SCALED:
+        b_s = b_s * score_scale
+    if SHIFTED:
+        b_s = b_s - b_theta
+    if MASKED:
+        o_t = row + gl.arange(0, b_s.shape[0], gl.SliceLayout(1, b_s.type.layout))
+        o_s = column + gl.arange(0, b_s.shape[1], gl.SliceLayout(0, b_s.type.layout))
+        b_s = gl.where(o_s[None, :] <= (o_t + S - T)[:, None], b_s, 0.0)
+    return gl.convert_layout(rectified(b_s, dtype), layout, assert_trivial=True)
+
+
+@gluon.jit
+def product_partition(
+    i_w, arguments,
+    D: gl.constexpr, CAUSAL: gl.constexpr, SCALED: gl.constexpr, SHIFTED: gl.constexpr, ROWS: gl.constexpr,
+    KEYS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    (
+        out,
+        s_q,
+        s_o,
+        s_k,
+        s_v,
+        q_full,
+        q_empty,
+        k_full,
+        k_empty,
+        v_full,
+        v_empty,
+        threshold,
+        score_scale,
+        threshold_scale,
+        output_scale,
+        B,
+        H,
+        T,
+        S,
+    ) = arguments
+    dtype: gl.constexpr = s_q.dtype
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
+    w_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
+    n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
+    b_none = gl.zeros([ROWS, KEYS], gl.float32, s_layout)
+    q_tile = s_q.index(i_w).reshape([ROWS, D])
+    stage = 0  # of the next tile of keys
+    phase = 0
+    q_phase = 0
+    for i_round in range(share(n_t * H * B)):
+        i_t, i_h, i_b = place(i_round, n_t, B, H, CAUSAL)
+        row = (i_t * 2 + i_w) * ROWS
+        n_s = tiles_seen(gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL)
+        whole = n_s
+        if CAUSAL:
+            # tiles that every row sees whole; the first one is masked in any case
+            whole = gl.minimum(gl.maximum((row + 1 + S - T) // KEYS, 1), n_s)
+        b_theta = 0.0
+        if SHIFTED:
+            b_theta = gl.load(threshold + i_h).to(gl.float32) * threshold_scale
+
+        mbarrier.wait(q_full.index(i_w), q_phase)
+        mbarrier.wait(k_full.index(stage), phase)
+        b_s = warpgroup_mma(
+            q_tile, s_k.index(stage).reshape([KEYS, D]).permute((1, 0)), b_none, use_acc=False, is_async=True
+        )
+        b_s = warpgroup_mma_wait(0, [b_s])
+        mbarrier.arrive(k_empty.index(stage))
+        b_w = weights(b_s, row, 0, b_theta, score_scale, T, S, dtype, w_layout, SCALED, SHIFTED, CAUSAL)
+        b_out = gl.zeros([ROWS, D], gl.float32, o_layout)
+        v_stage = stage
+        v_phase = phase
+        for RAGGED in gl.static_range(2 if CAUSAL else 1):
+            start = 1
+            stop = whole
+            if RAGGED:
+                start = whole
+                stop = n_s
+            for i_s in range(start, stop):
+                stage += 1
+                if stage == STAGES:
+                    stage = 0
+                    phase ^= 1
+                mbarrier.wait(k_full.index(stage), phase)
+                b_s = warpgroup_mma(
+                    q_tile, s_k.index(stage).reshape([KEYS, D]).permute((1, 0)), b_none, use_acc=False, is_async=True
+                )
+                mbarrier.wait(v_full.index(v_stage), v_phase)
+                b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
+                b_s = warpgroup_mma_wait(1, [b_s])
+                mbarrier.arrive(k_empty.index(stage))
+                b_next = weights(
+                    b_s, row, i_s * KEYS, b_theta, score_scale, T, S, dtype, w_layout, SCALED, SHIFTED, RAGGED
+                )
+                b_out, b_w = warpgroup_mma_wait(0, [b_out, b_w])
+                mbarrier.arrive(v_empty.index(v_stage))
+                b_w = b_next
+                v_stage = stage
+                v_phase = phase
+        mbarrier.arrive(q_empty.index(i_w))
+        q_phase ^= 1
+        mbarrier.wait(v_full.index(v_stage), v_phase)
+        b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
+        b_out = warpgroup_mma_wait(0, [b_out])
+        tma.store_wait(0)
+        mbarrier.arrive(v_empty.index(v_stage))
+        s_o.index(i_w).reshape([ROWS, D]).store((b_out * output_scale).to(dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(out, [i_b, i_h, row, 0], s_o.index(i_w))
+        stage += 1
+        if stage == STAGES:
+            stage = 0
+            phase ^= 1
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["B", "H", "T", "S"])
+def forward_kernel(
+    q,
+    k,
+    v,
+    out,
+    threshold,
+    score_scale,
+    threshold_scale,
+    output_scale,
+    B,
+    H,
+    T,
+    S,
+    D: gl.constexpr,
+    GROUP: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    SCALED: gl.constexpr,
+    SHIFTED: gl.constexpr,
+    ROWS: gl.constexpr,
+    KEYS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    dtype: gl.constexpr = q.dtype
+    s_q = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], q.layout)
+    s_o = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], out.layout)
+    s_k = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], k.layout)
+    s_v = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], v.layout)
+    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(2):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_empty.index(i), count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(k_empty.index(i), count=2)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(v_empty.index(i), count=2)
+    fence_async_shared()
+
+    loads = (q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, T, S)
+    products = (out, s_q, s_o, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                threshold, score_scale, threshold_scale, output_scale, B, H, T, S)  # fmt: skip
+    gl.warp_specialize(
+        [
+            (product_partition, (0, products, D, CAUSAL, SCALED, SHIFTED, ROWS, KEYS, STAGES)),
+            (product_partition, (1, products, D, CAUSAL, SCALED, SHIFTED, ROWS, KEYS, STAGES)),
+            (load_partition, (loads, GROUP, CAUSAL, ROWS, KEYS, STAGES)),
+        ],
+        [4, 1],
+        [240, 24],
+    )

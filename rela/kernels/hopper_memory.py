@@ -1,0 +1,29 @@
+"""What the Hopper kernels need to know of memory: descriptors for the tensor memory accelerator, and who may have one."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float32: gl.float32}
+
+
+@cache
+def processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
+def tile_layout(rows: int, columns: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, columns], TYPES[dtype])
+
+
+def descriptor(x: Tensor, rows: int, columns: int | None = None) -> TensorDescriptor:
+    """Tiles of one head of x, [B, H, N, D], whole rows unless told; rows past N read as zeros and are not written."""
+    columns = columns or x.shape[3]
+    # an axis of one element may have any stride, the accelerator wants a proper one
+    strides = [s if n > 1 else x.shape[3] for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True)]
+    layout = tile_layout(rows, columns, x.dtype)
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], [1, 1, rows, columns], layout)

@@ -1,0 +1,51 @@
+"""Compile the Hopper kernels for sm_90a without a GPU and print what they take; a program, for it needs a Triton that compiles.
+
+Where there is no GPU the tests run Triton's interpreter, which changes the language for the whole process.
+"""
+
+import json
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import make_backend
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.runtime.jit import create_function_from_signature
+
+from rela.kernels import hopper, hopper_backward, hopper_forward
+from rela.kernels.problem import Problem
+
+TARGET = GPUTarget("cuda", 90, 32)
+
+
+def ahead(kernel, arguments, constants):
+    """The kernel compiled for TARGET, as a launch with these arguments would have it."""
+    backend = make_backend(TARGET)
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialization, options = bind(*arguments, sanitize_overflow=False, **constants)
+    options, signature, constexprs, attributes = kernel._pack_args(backend, constants, bound, specialization, options)
+    source = GluonASTSource(kernel, signature, constexprs, attributes)
+    return triton.compile(source, target=TARGET, options=vars(options))
+
+
+def problem(D: int, dtype: torch.dtype) -> Problem:
+    x = torch.zeros(1, 2, 256, D, dtype=dtype)
+    return Problem(x, x, x, torch.zeros(2), None, None, None, None, 256, 256, None, 0.125, "relu", True, 0.0)
+
+
+def main() -> None:
+    """One head size each: two compilations are seconds, four are not."""
+    p = problem(64, torch.bfloat16)
+    forward = ahead(hopper_forward.forward_kernel, *hopper_forward.launch(p, p.q, hopper.forward_tiles(p)))
+    p = problem(128, torch.float16)
+    gradients = (p.q, p.q.float(), p.k, p.v, torch.zeros(1, 2, 4), hopper.gradient_tiles(p))
+    backward = ahead(hopper_backward.backward_kernel, *hopper_backward.launch(p, *gradients))
+    rows = {}
+    for name, compiled in (("forward", forward), ("backward", backward)):
+        marks = ("wgmma.mma_async", "cvt.rn.relu", "cp.reduce.async.bulk")
+        rows[name] = {mark: compiled.asm["ptx"].count(mark) for mark in marks} | {"shared": compiled.metadata.shared}
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
