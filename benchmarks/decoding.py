@@ -49,7 +49,10 @@ def main() -> None:
     for batch in map(int, options.batches.split(",")):
         for length in options.lengths.split(","):
             batches = draw_sources(length, batch, options)
-            speeds = {name: Speeds(side, batches, device) for name, side in sides.items()}
+            measured = {
+                name: side for name, side in sides.items() if name != "marian" or length in options.marian_lengths
+            }
+            speeds = {name: Speeds(side, batches, options.seconds, device) for name, side in measured.items()}
             for _ in range(options.turns):
                 for speed in speeds.values():
                     speed.measure()
@@ -76,7 +79,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", default="1,64", help="sentences decoded together")
     parser.add_argument("--lengths", default="10,20,30,40,60,80,mixed", help="source lengths")
     parser.add_argument("--mean-length", type=float, default=30.0, help="of mixed lengths")
-    parser.add_argument("--sentences", type=int, default=4, help="sentences a turn, and at least one batch")
+    parser.add_argument("--marian-lengths", default="10,30,60,mixed", help="those of them that Marian is measured at")
+    parser.add_argument("--sentences", type=int, default=2, help="different sentences, and at least one batch")
+    parser.add_argument("--seconds", type=float, default=0.1, help="they are translated again until so long has passed")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--length-penalty", type=float, default=0.6)
     parser.add_argument("--vocabulary", type=int, default=32_000)
@@ -182,22 +187,26 @@ def marian_side(options: argparse.Namespace, device: torch.device) -> Side:
 class Speeds:
     """The speed of one side on some batches, turn by turn."""
 
-    def __init__(self, side: Side, batches: list[list[list[int]]], device: torch.device) -> None:
-        self.side, self.batches, self.device = side, batches, device
+    def __init__(self, side: Side, batches: list[list[list[int]]], seconds: float, device: torch.device) -> None:
+        self.side, self.batches, self.seconds, self.device = side, batches, seconds, device
         self.tokens = sum(len(source) + 1 for batch in batches for source in batch)
         self.measured: list[float] = []
-        for _ in range(2):  # compiles, then captures
-            side(batches[0])
+        for sources in batches:  # compiles and captures
+            side(sources)
 
     def measure(self) -> None:
+        self.wait()
+        started, elapsed, passes = time.perf_counter(), 0.0, 0
+        while elapsed < self.seconds:
+            for batch in self.batches:
+                self.side(batch)
+            self.wait()
+            passes, elapsed = passes + 1, time.perf_counter() - started
+        self.measured.append(passes * self.tokens / elapsed)
+
+    def wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-        started = time.perf_counter()
-        for batch in self.batches:
-            self.side(batch)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        self.measured.append(self.tokens / (time.perf_counter() - started))
 
 
 def row_of(
@@ -216,7 +225,7 @@ def row_of(
         "milliseconds_a_sentence": round(1000 * sum(map(len, speeds[name].batches)) ** -1 * speeds[name].tokens / median, 3),
         "spread": round((max(mine) - min(mine)) / median, 4), "ratio_to_first": ratio_to(next(iter(speeds))),
         "ratio_to_marian": ratio_to("marian"), "turns": options.turns, "sentences": sum(map(len, speeds[name].batches)),
-        "beam": options.beam, "length_penalty": options.length_penalty, "precision": options.precision,
+        "seconds_a_turn": options.seconds, "beam": options.beam, "length_penalty": options.length_penalty, "precision": options.precision,
         "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
         "torch": torch.__version__, "python": platform.python_version(), "command": "python " + " ".join(sys.argv),

@@ -123,23 +123,22 @@ class DeviceSearch:
         assert buffers is not None
         state = buffers.state
         rows, vocabulary = seats * self.beam, network.output.size(0)
-        hidden = network.step(
-            state.last, buffers.places, state.lengths, state.done, state.ancestry, buffers.room, buffers.cache,
-            buffers.memory, buffers.seated, sentences=seats, beam=self.beam,
+        in_chain = rows <= network.thin_rows
+        hidden, seated = network.step(
+            state, buffers.places, buffers.limits, buffers.room, buffers.cache, buffers.memory, buffers.seated,
+            sentences=seats, beam=self.beam, in_chain=in_chain,
         )  # fmt: skip
-        tiles = top_candidates.tiles_of(vocabulary)
-        keys = torch.empty(rows, tiles, self.count, dtype=torch.int64, device=self.device)
-        highest, totals = torch.empty(2, rows, tiles, device=self.device)
-        top_candidates.tile_candidates(
-            hidden, network.output, buffers.places, state.lengths, buffers.limits, self.banned, keys, highest, totals,
-            beam=self.beam, count=self.count, eos=EOS,
-        )  # fmt: skip
+        logits = torch.empty(rows, vocabulary, device=self.device)
+        tiles = torch.empty(3, rows, top_candidates.tiles_of(vocabulary), device=self.device)
+        top_candidates.tile_logits(hidden, network.output, self.banned, logits, tiles, in_chain=in_chain)
         log_probs = torch.empty(rows, self.count, device=self.device)
         tokens = torch.empty(rows, self.count, dtype=torch.int32, device=self.device)
-        top_candidates.merge_tiles(keys, highest, totals, log_probs, tokens)
+        top_candidates.best_tokens(
+            logits, tiles, seated, self.banned, log_probs, tokens, beam=self.beam, eos=EOS, in_chain=in_chain
+        )
         beam_step.advance(
             state, log_probs, tokens, buffers.places, buffers.limits, buffers.room, self.penalties, sentences=seats,
-            vocabulary=vocabulary, eos=EOS,
+            vocabulary=vocabulary, eos=EOS, in_chain=in_chain,
         )  # fmt: skip
 
     def collect(self, count: int, longest: int) -> Answers:

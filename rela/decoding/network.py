@@ -20,6 +20,7 @@ from rela.model.layers import FeedForward, Residual
 from rela.model.transformer import Transformer
 
 if TYPE_CHECKING:
+    from rela.kernels.beam_step import Hypotheses
     from rela.kernels.step_layers import Change, Norm
 
 WEIGHTS = ("softmax", "relu", "relu2", "leaky_relu")
@@ -183,29 +184,29 @@ class Network:
 
     def attend_blocks(
         self, stream: Stream, attention: Attention, q: Tensor, keys: Tensor, values: Tensor, table: Tensor, blocks: int,
-        queries: int,
+        queries: int, in_chain: bool = False,
     ) -> Change:  # fmt: skip
         """What attention of each block's queries to its sentence's keys adds to the residual."""
         from rela.kernels import step_attention
 
-        context = torch.empty(q.size(0), self.config.width, dtype=self.dtype, device=q.device)
-        squares = torch.empty(q.size(0), self.heads, dtype=torch.float32, device=q.device)
+        context, squares = self.new_context(q.size(0), attention)
         step_attention.attend_blocks(
             q, keys, values, table, attention.gate, attention.threshold, context, squares, blocks=blocks, queries=queries,
-            heads=self.heads, activation=attention.activation,
+            heads=self.heads, activation=attention.activation, in_chain=in_chain,
         )  # fmt: skip
-        return self.finish(stream, attention, context, squares)
+        return stream.change(context, attention.out, attention.out_bias, squares, attention.epsilon)
 
-    def finish(self, stream: Stream, attention: Attention, context: Tensor, squares: Tensor) -> Change:
-        return stream.change(
-            context, attention.out, attention.out_bias, squares if attention.normed else None, attention.epsilon
-        )
+    def new_context(self, rows: int, attention: Attention) -> tuple[Tensor, Tensor | None]:
+        """Room for an attention's context [R, C] and, where a norm follows, its squares [R, H]."""
+        context = torch.empty(rows, self.config.width, dtype=self.dtype, device=self.device)
+        squares = torch.empty(rows, self.heads, dtype=torch.float32, device=self.device) if attention.normed else None
+        return context, squares
 
     def step(
-        self, tokens: Tensor, places: Tensor, lengths: Tensor, done: Tensor, ancestry: Tensor, room: Tensor, cache: Tensor,
-        memory: Tensor, table: Tensor, *, sentences: int, beam: int,
-    ) -> Tensor:  # fmt: skip
-        """The next position of the rows of the first `sentences` seats: hidden states [R, C].
+        self, state: Hypotheses, places: Tensor, limits: Tensor, room: Tensor, cache: Tensor, memory: Tensor,
+        table: Tensor, *, sentences: int, beam: int, in_chain: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The next position of the rows of the first `sentences` seats: hidden states [R, C], and who sits there [seats, 3].
 
         cache is [L, 2, slots, C], memory [M, L · 2C], table [seats, 4] as in `encode` with the sentences' rows as queries.
         """
@@ -215,32 +216,37 @@ class Network:
         first, norms = self.decoder_norms
         residual = torch.empty(rows, width, dtype=torch.float32, device=self.device)
         x = torch.empty(rows, width, dtype=self.dtype, device=self.device)
+        seats = torch.empty(sentences, 3, dtype=torch.int32, device=self.device)
         step_layers.embed(
-            tokens, places, lengths, self.target_table, self.positions, self.scale, first, residual, x, beam=beam
-        )
-        stream = Stream(residual, x, thin=rows <= self.thin_rows)
+            state.last, places, state.lengths, limits, state.done, self.target_table, self.positions, self.scale, first,
+            residual, x, seats, beam=beam, in_chain=in_chain,
+        )  # fmt: skip
+        stream = Stream(residual, x, thin=in_chain)
         for i, layer in enumerate(self.decoder):
             attention, cross = layer.attention, layer.cross
             assert cross is not None
             qkv = stream.project(attention.qkv, attention.qkv_bias)
-            context = torch.empty(rows, width, dtype=self.dtype, device=self.device)
-            squares = torch.empty(rows, self.heads, dtype=torch.float32, device=self.device)
+            context, squares = self.new_context(rows, attention)
             step_attention.attend_cache(
-                qkv, cache[i, 0], cache[i, 1], ancestry, places, lengths, done, room, attention.gate, attention.threshold,
-                context, squares, beam=beam, heads=self.heads, activation=attention.activation,
+                qkv, cache[i, 0], cache[i, 1], state.ancestry, seats, room, attention.gate, attention.threshold, context,
+                squares, beam=beam, heads=self.heads, activation=attention.activation, in_chain=in_chain,
             )  # fmt: skip
-            stream.add(self.finish(stream, attention, context, squares), norms[3 * i])
+            change = stream.change(context, attention.out, attention.out_bias, squares, attention.epsilon)
+            stream.add(change, norms[3 * i])
             q = stream.project(cross.qkv[:width], cross.qkv_bias[:width])
             keys, values = memory[:, 2 * i * width : 2 * (i + 1) * width].split(width, dim=1)
-            change = self.attend_blocks(stream, cross, q, keys, values, table, sentences, beam)
+            change = self.attend_blocks(stream, cross, q, keys, values, table, sentences, beam, in_chain)
             stream.add(change, norms[3 * i + 1])
             self.feed_forward(stream, layer, norms[3 * i + 2])
         stream.settle()
-        return stream.x
+        return stream.x, seats
 
 
 class Stream:
-    """The residual of some rows, what the next product takes of it, and a change that waits to be added."""
+    """The residual of some rows, what the next product takes of it, and a change that waits to be added.
+
+    A `thin` stream has few rows: its kernels are ours throughout, and a chain in which each starts early.
+    """
 
     def __init__(self, residual: Tensor, x: Tensor, thin: bool) -> None:
         self.residual, self.x, self.thin = residual, x, thin
@@ -259,7 +265,7 @@ class Stream:
         from rela.kernels.step_layers import residual_norm
 
         if self.pending is not None:
-            residual_norm(self.residual, *self.pending, self.residual, self.x)
+            residual_norm(self.residual, *self.pending, self.residual, self.x, in_chain=self.thin)
             self.pending = None
 
     def project(self, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:
@@ -269,10 +275,10 @@ class Stream:
         if self.thin:
             out = torch.empty(self.x.size(0), weight.size(0), dtype=weight.dtype, device=weight.device)
             if self.pending is None:
-                thin_linear(self.x, weight, bias, out, relu=relu)
+                thin_linear(self.x, weight, bias, out, relu=relu, in_chain=True)
             else:
                 residual = torch.empty_like(self.residual)
-                norm_linear(self.residual, *self.pending, residual, weight, bias, out, relu=relu)
+                norm_linear(self.residual, *self.pending, residual, weight, bias, out, relu=relu, in_chain=True)
                 self.residual, self.pending = residual, None
             return out
         self.settle()
@@ -291,5 +297,5 @@ class Stream:
             return Change(inputs @ weight.t(), bias, squares, epsilon)
         parts = max(1, weight.size(1) // PART)
         y = torch.empty(parts, inputs.size(0), weight.size(0), dtype=torch.float32, device=weight.device)
-        thin_linear(inputs, weight, None, y, outputs=16)
+        thin_linear(inputs, weight, None, y, in_chain=True)
         return Change(y, bias, squares, epsilon)

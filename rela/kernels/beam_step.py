@@ -79,7 +79,7 @@ def begin_kernel(
 
 def advance(
     state: Hypotheses, log_probs: Tensor, tokens: Tensor, places: Tensor, limits: Tensor, room: Tensor,
-    penalties: Tensor, *, sentences: int, vocabulary: int, eos: int,
+    penalties: Tensor, *, sentences: int, vocabulary: int, eos: int, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """Take the candidates of each row [R, count]: keep the best, finish those that end, and see who is done.
 
@@ -90,7 +90,7 @@ def advance(
         log_probs, tokens, places, limits, room, penalties, state.alive, state.finished, state.finished_log_probs,
         state.finished_lengths, state.finished_rows, state.last, state.lengths, state.done, state.ancestry,
         state.tokens, state.parents, V=vocabulary, EOS=eos, BEAM=beam, BB=power_of_2(beam), COUNT=count,
-        BN=power_of_2(beam * count), BP=power_of_2(beam + count), BS=256, num_warps=2, **early(log_probs),
+        BN=power_of_2(beam * count), BP=power_of_2(beam + count), BS=256, num_warps=2, **early(in_chain, log_probs),
     )  # fmt: skip
 
 

@@ -1,8 +1,11 @@
 """Kernels of a chain that start before the one in front has ended (programmatic dependent launch, Hopper and later).
 
-A short kernel spends much of its time on being launched and on its first loads. Launched early, it asks for what
-no other kernel writes, the weights, and then waits until the kernel in front has ended and its results can be seen.
-Every kernel of a chain must wait, whether or not it reads what the one in front wrote: the next relies on it.
+A short kernel spends much of its time on being launched and on its first loads. Launched early, it asks for what no
+kernel near it writes, such as weights, and then waits until the kernel in front has ended and its results can be seen.
+Every kernel of a chain must wait before it ends, whether or not it reads what the one in front wrote: the next relies on it.
+
+The kernel behind may start when every program of this one has allowed it. Allowed before the wait, the next kernel may
+read ahead what was written before the chain began; allowed after it, also what the kernels in front of this one wrote.
 """
 
 from functools import cache
@@ -14,12 +17,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-ENABLED = True
 
-
-def early(tensor: Tensor) -> dict[str, Any]:
-    """Launch options for a kernel whose last parameter is EARLY, on the device of a tensor."""
-    if ENABLED and tensor.is_cuda and has_early_launch(tensor.device):
+def early(wanted: bool, tensor: Tensor) -> dict[str, Any]:
+    """Launch options for a kernel with a parameter EARLY, on the device of a tensor."""
+    if wanted and tensor.is_cuda and has_early_launch(tensor.device):
         return {"EARLY": True, "launch_pdl": True}
     return {"EARLY": False}
 
@@ -30,8 +31,14 @@ def has_early_launch(device: torch.device) -> bool:
 
 
 @triton.jit
+def let_next_start(EARLY: tl.constexpr):
+    """The kernel behind may be launched."""
+    if EARLY:
+        gdc_launch_dependents()
+
+
+@triton.jit
 def wait_for_results(EARLY: tl.constexpr):
     """What comes after this sees all that the kernels in front have written."""
     if EARLY:
-        gdc_launch_dependents()
         gdc_wait()

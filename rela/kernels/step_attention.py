@@ -1,132 +1,141 @@
 """Attention while decoding: one new position against a cache that beams share, and rows of a sentence against its keys.
 
-A beam's past is scattered over the rows of its sentence: position p of a row was computed by the row `ancestry[p]`.
-The cache is never reordered; the kernel follows the ancestry instead, and writes the new key and value itself.
+A beam's past is scattered over the slots of its sentence: position p of beam i was computed by beam `ancestry[i, p]`. The
+cache is never reordered. A program takes all beams of a sentence and head at once, multiplies them with every slot, and
+hides the slots that are not in a beam's ancestry: reading is in order, and the product is one for tensor cores.
 
 The norm on the merged heads (equations 4 and 5 of arXiv 2104.07012) costs no pass of its own: the gate acts on one
 element, so it is applied here; the gain is part of W_o; and 1/RMS, one number a row, commutes with W_o, so that the next
 kernel applies it from the squares summed here, one number a row and head.
 
-Legend: R rows, H heads, D head size, S keys; a slot is one position of one row of the cache.
+Legend: R rows, H heads, D head size, S keys; a slot is one position of one beam in the cache.
 """
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.early_launch import early, wait_for_results
+from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import PRECISION, power_of_2
 from rela.kernels.scores import activate
 
-KEYS = 64  # of one block
+SLOTS = 128  # of one block of the cache
+KEYS = 64  # of one block of a sentence
+# From so many sentences on it is traffic that costs, and slots in nobody's past are not loaded; below it is latency.
+CROWD = 8
 
 
 def attend_cache(
-    qkv: Tensor, keys: Tensor, values: Tensor, ancestry: Tensor, places: Tensor, lengths: Tensor, done: Tensor,
-    room: Tensor, gate: Tensor | None, threshold: Tensor | None, context: Tensor, squares: Tensor, *,
-    beam: int, heads: int, activation: str,
+    qkv: Tensor, keys: Tensor, values: Tensor, ancestry: Tensor, seats: Tensor, room: Tensor, gate: Tensor | None,
+    threshold: Tensor | None, context: Tensor, squares: Tensor | None, *, beam: int, heads: int, activation: str,
+    in_chain: bool = False,
 ) -> None:  # fmt: skip
-    """One more position of R rows: qkv [R, 3 · H · D] joins the cache, context [R, H · D] and squares [R, H] come out.
+    """One more position of R rows: qkv [R, 3 · H · D] joins the cache, context [R, H · D] and, if wanted, squares [R, H] come out.
 
-    Row r is beam r % beam of the sentence at places[r // beam]; a place below zero is an empty seat, and a sentence
-    that is `done` is left alone. A place owns `room` positions of `beam` slots each in keys and values [slots, H · D], of
-    which `lengths` [places] are filled; `ancestry` is [places, beam, room].
+    Row r is beam r % beam of the sentence in seat r // beam. seats [R / beam, 3] (`step_layers.embed` writes them) say at which
+    place it lives, -1 if nobody sits there, and how many positions of it are filled. A place owns `room` positions of `beam`
+    slots each in keys and values [slots, H · D]; ancestry is [places, beam, room].
     """
     rows, width = context.shape
-    size = width // heads
-    self_attention_kernel[(rows, heads)](
-        qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, size**-0.5,
-        BEAM=beam, H=heads, D=size, BD=power_of_2(size), BS=KEYS, ACTIVATION=activation, num_warps=4,
-        **early(qkv),
+    size, sentences = width // heads, rows // beam
+    self_attention_kernel[(sentences, heads)](
+        qkv, keys, values, ancestry, seats, room, gate, threshold, context, squares, size**-0.5,
+        BEAM=beam, BB=max(16, power_of_2(beam)), H=heads, D=size, BD=max(16, power_of_2(size)), BS=SLOTS,
+        ACTIVATION=activation, SPARSE=sentences >= CROWD, PRECISION=PRECISION, num_warps=4, num_stages=1,
+        **early(in_chain, qkv),
     )  # fmt: skip
 
 
 @triton.jit
 def self_attention_kernel(
-    qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, scale,
-    BEAM: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BS: tl.constexpr, ACTIVATION: tl.constexpr,
-    EARLY: tl.constexpr,
+    qkv, keys, values, ancestry, seats, room, gate, threshold, context, squares, scale,
+    BEAM: tl.constexpr, BB: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BS: tl.constexpr,
+    ACTIVATION: tl.constexpr, SPARSE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_results(EARLY)
-    i_r = tl.program_id(0)
+    let_next_start(EARLY)
+    i_seat = tl.program_id(0)
     i_h = tl.program_id(1)
-    i_beam = i_r % BEAM
-    i_place = tl.load(places + i_r // BEAM)
-    if i_place < 0:
-        return
-    if tl.load(done + i_place) != 0:
-        return
-    length = tl.load(lengths + i_place)
-    stride = tl.load(room)
     C: tl.constexpr = H * D
     o_d = tl.arange(0, BD)
     m_d = o_d < D
-    o_s = tl.arange(0, BS)
-    # [BD]
-    p_q = qkv + i_r * 3 * C + i_h * D + o_d
-    b_q = tl.load(p_q, mask=m_d, other=0.0).to(tl.float32) * scale
-    b_k = tl.load(p_q + C, mask=m_d, other=0.0)
-    b_v = tl.load(p_q + 2 * C, mask=m_d, other=0.0)
-    first = i_place.to(tl.int64) * stride
-    o_new = ((first + length) * BEAM + i_beam) * C + i_h * D + o_d
-    tl.store(keys + o_new, b_k, mask=m_d)
-    tl.store(values + o_new, b_v, mask=m_d)
-    theta = 0.0
-    if threshold is not None:
-        theta = tl.load(threshold + i_h)
-    # the new position first: it is in registers
-    score = tl.sum(b_q * b_k.to(tl.float32), axis=0) - theta
+    b_gate, theta = load_head(gate, threshold, i_h, o_d, D)
+    # the kernel in front lets this one start after its own wait, so the seats are written
+    i_place = tl.load(seats + i_seat * 3, cache_modifier=".cg")
+    length = tl.load(seats + i_seat * 3 + 1, cache_modifier=".cg")
+    stride = tl.load(room)
+    if i_place < 0:
+        wait_for_results(EARLY)
+        return
+    first = i_place.to(tl.int64) * stride * BEAM
+    ancestry += first
+    keys += first * C + i_h * D
+    values += first * C + i_h * D
+    n_slots = length * BEAM
+    b_k, b_v, m_seen = load_slots(keys, values, ancestry, 0, n_slots, stride, m_d, BEAM, BB, C, BS, BD, SPARSE)
+    wait_for_results(EARLY)
+    # [BB, BD]: the new position, of which every beam sees its own
+    o_b = tl.arange(0, BB)
+    m_row = (o_b < BEAM)[:, None] & m_d[None, :]
+    o_row = i_seat * BEAM + o_b
+    p_qkv = qkv + o_row[:, None] * 3 * C + i_h * D + o_d[None, :]
+    b_q = tl.load(p_qkv, mask=m_row, other=0.0)
+    b_new_k = tl.load(p_qkv + C, mask=m_row, other=0.0)
+    b_new_v = tl.load(p_qkv + 2 * C, mask=m_row, other=0.0)
+    o_new = (n_slots + o_b)[:, None].to(tl.int64) * C + o_d[None, :]
+    tl.store(keys + o_new, b_new_k, mask=m_row)
+    tl.store(values + o_new, b_new_v, mask=m_row)
+    b_score = tl.sum(b_q.to(tl.float32) * b_new_k.to(tl.float32), axis=1) * scale - theta
+    b_total = tl.full([BB], 1.0, dtype=tl.float32)
     if ACTIVATION == "softmax":
-        highest = score
-        total = 1.0
-        b_out = b_v.to(tl.float32)
+        b_out = b_new_v.to(tl.float32)
     else:
-        b_out = activate(score, ACTIVATION) * b_v.to(tl.float32)
-    p_ancestry = ancestry + (i_place.to(tl.int64) * BEAM + i_beam) * stride
-    for i_s in range(0, length, BS):
-        m_s = i_s + o_s < length
-        b_row = tl.load(p_ancestry + i_s + o_s, mask=m_s, other=0).to(tl.int64)
-        # [BS, BD]
-        o_slot = (((first + i_s + o_s) * BEAM + b_row) * C + i_h * D)[:, None] + o_d[None, :]
-        m_slot = m_s[:, None] & m_d[None, :]
-        b_keys = tl.load(keys + o_slot, mask=m_slot, other=0.0).to(tl.float32)
-        b_values = tl.load(values + o_slot, mask=m_slot, other=0.0).to(tl.float32)
-        # [BS]
-        b_score = tl.sum(b_keys * b_q[None, :], axis=1) - theta
-        if ACTIVATION == "softmax":
-            b_score = tl.where(m_s, b_score, float("-inf"))
-            new_highest = tl.maximum(highest, tl.max(b_score, axis=0))
-            b_w = tl.exp(b_score - new_highest)
-            shrink = tl.exp(highest - new_highest)
-            total = total * shrink + tl.sum(b_w, axis=0)
-            b_out *= shrink
-            highest = new_highest
-        else:
-            b_w = activate(tl.where(m_s, b_score, 0.0), ACTIVATION)
-        b_out += tl.sum(b_w[:, None] * b_values, axis=0)
-    if ACTIVATION == "softmax":
-        b_out /= total
-    tl.store(squares + i_r * H + i_h, tl.sum(b_out * b_out, axis=0))
-    if gate is not None:
-        b_out *= tl.sigmoid(tl.load(gate + i_h * D + o_d, mask=m_d, other=0.0) * b_out)
-    tl.store(context + i_r * C + i_h * D + o_d, b_out.to(context.dtype.element_ty), mask=m_d)
+        b_out = activate(b_score, ACTIVATION)[:, None] * b_new_v.to(tl.float32)
+    b_out, b_score, b_total = attend_block(
+        b_q, b_k, b_v, m_seen, b_out, b_score, b_total, scale, theta, ACTIVATION, PRECISION
+    )
+    for i_s in range(BS, n_slots, BS):
+        b_k, b_v, m_seen = load_slots(keys, values, ancestry, i_s, n_slots, stride, m_d, BEAM, BB, C, BS, BD, SPARSE)
+        b_out, b_score, b_total = attend_block(
+            b_q, b_k, b_v, m_seen, b_out, b_score, b_total, scale, theta, ACTIVATION, PRECISION
+        )
+    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_b < BEAM, i_h, o_d, H, D, ACTIVATION)
+
+
+@triton.jit
+def load_slots(
+    keys, values, ancestry, start, n_slots, stride, m_d, BEAM: tl.constexpr, BB: tl.constexpr, C: tl.constexpr,
+    BS: tl.constexpr, BD: tl.constexpr, SPARSE: tl.constexpr,
+):  # fmt: skip
+    """Keys and values of a block of slots [BS, BD], and which of them each beam sees [BB, BS]."""
+    o_b = tl.arange(0, BB)
+    o_slot = start + tl.arange(0, BS)
+    m_slot = o_slot < n_slots
+    p_ancestry = ancestry + o_b[:, None] * stride + (o_slot // BEAM)[None, :]
+    b_beam = tl.load(p_ancestry, mask=(o_b < BEAM)[:, None] & m_slot[None, :], other=-1)
+    m_seen = b_beam.to(tl.int32) == (o_slot % BEAM)[None, :]
+    if SPARSE:
+        m_slot = tl.max(m_seen.to(tl.int32), axis=0) > 0
+    o_at = o_slot[:, None].to(tl.int64) * C + tl.arange(0, BD)[None, :]
+    mask = m_slot[:, None] & m_d[None, :]
+    return tl.load(keys + o_at, mask=mask, other=0.0), tl.load(values + o_at, mask=mask, other=0.0), m_seen
 
 
 def attend_blocks(
     q: Tensor, keys: Tensor, values: Tensor, table: Tensor, gate: Tensor | None, threshold: Tensor | None,
-    context: Tensor, squares: Tensor, *, blocks: int, queries: int, heads: int, activation: str,
+    context: Tensor, squares: Tensor | None, *, blocks: int, queries: int, heads: int, activation: str, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """Blocks of queries of a sentence against all its keys: q [N, H · D], keys and values [M, H · D], of any row strides.
 
     table [blocks, 4] (int32) holds first query, their number (at most `queries`, 0 for an empty block), first key and
-    number of keys of each block. Context [N, H · D] and squares [N, H] come out; rows in no block are not written.
+    number of keys of each block. Context [N, H · D] and, if wanted, squares [N, H] come out; rows in no block stay as they are.
+    `in_chain` (see early_launch.py) may be said only where table, keys and values were written before the chain began.
     """
     width = context.shape[-1]
     size = width // heads
     block_attention_kernel[(blocks, heads)](
         q, keys, values, table, gate, threshold, context, squares, size**-0.5, q.stride(0), keys.stride(0),
         values.stride(0), H=heads, D=size, BD=max(16, power_of_2(size)), BQ=max(16, power_of_2(queries)), BS=KEYS,
-        ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, **early(q),
+        ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, **early(in_chain, q),
     )  # fmt: skip
 
 
@@ -136,54 +145,97 @@ def block_attention_kernel(
     H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_results(EARLY)
+    let_next_start(EARLY)
     i_block = tl.program_id(0)
     i_h = tl.program_id(1)
-    n_q = tl.load(table + i_block * 4 + 1)
-    if n_q == 0:
-        return
     first_q = tl.load(table + i_block * 4)
+    n_q = tl.load(table + i_block * 4 + 1)
     first_k = tl.load(table + i_block * 4 + 2)
     n_k = tl.load(table + i_block * 4 + 3)
+    if n_q == 0:
+        wait_for_results(EARLY)
+        return
     o_d = tl.arange(0, BD)
     m_d = o_d < D
     o_q = tl.arange(0, BQ)
-    o_s = tl.arange(0, BS)
-    m_q = (o_q < n_q)[:, None] & m_d[None, :]
+    b_gate, theta = load_head(gate, threshold, i_h, o_d, D)
+    keys += first_k.to(tl.int64) * stride_k + i_h * D
+    values += first_k.to(tl.int64) * stride_v + i_h * D
+    b_k, b_v, m_seen = load_keys(keys, values, 0, n_k, stride_k, stride_v, m_d, BS, BD)
+    wait_for_results(EARLY)
     # [BQ, BD]
     o_row = (first_q + o_q).to(tl.int64)
+    m_q = (o_q < n_q)[:, None] & m_d[None, :]
     b_q = tl.load(q + o_row[:, None] * stride_q + i_h * D + o_d[None, :], mask=m_q, other=0.0)
-    theta = 0.0
-    if threshold is not None:
-        theta = tl.load(threshold + i_h)
     b_out = tl.zeros([BQ, BD], dtype=tl.float32)
     b_highest = tl.full([BQ], float("-inf"), dtype=tl.float32)
     b_total = tl.zeros([BQ], dtype=tl.float32)
-    for i_s in range(0, n_k, BS):
-        m_s = i_s + o_s < n_k
-        m_k = m_s[:, None] & m_d[None, :]
-        o_key = (first_k + i_s + o_s).to(tl.int64)[:, None]
-        # [BS, BD]
-        b_k = tl.load(keys + o_key * stride_k + i_h * D + o_d[None, :], mask=m_k, other=0.0)
-        b_v = tl.load(values + o_key * stride_v + i_h * D + o_d[None, :], mask=m_k, other=0.0)
-        # [BQ, BS]
-        b_score = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * scale - theta
-        if ACTIVATION == "softmax":
-            b_score = tl.where(m_s[None, :], b_score, float("-inf"))
-            b_new = tl.maximum(b_highest, tl.max(b_score, axis=1))
-            b_w = tl.exp(b_score - b_new[:, None])
-            b_shrink = tl.exp(b_highest - b_new)
-            b_total = b_total * b_shrink + tl.sum(b_w, axis=1)
-            b_out *= b_shrink[:, None]
-            b_highest = b_new
-        else:
-            b_w = activate(tl.where(m_s[None, :], b_score, 0.0), ACTIVATION)
-        b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
+    b_out, b_highest, b_total = attend_block(
+        b_q, b_k, b_v, m_seen, b_out, b_highest, b_total, scale, theta, ACTIVATION, PRECISION
+    )
+    for i_s in range(BS, n_k, BS):
+        b_k, b_v, m_seen = load_keys(keys, values, i_s, n_k, stride_k, stride_v, m_d, BS, BD)
+        b_out, b_highest, b_total = attend_block(
+            b_q, b_k, b_v, m_seen, b_out, b_highest, b_total, scale, theta, ACTIVATION, PRECISION
+        )
+    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_q < n_q, i_h, o_d, H, D, ACTIVATION)
+
+
+@triton.jit
+def load_keys(keys, values, start, n_k, stride_k, stride_v, m_d, BS: tl.constexpr, BD: tl.constexpr):
+    """A block of keys and values [BS, BD], and which of them are there [1, BS]."""
+    o_s = start + tl.arange(0, BS)
+    o_d = tl.arange(0, BD)[None, :]
+    m_s = o_s < n_k
+    mask = m_s[:, None] & m_d[None, :]
+    b_k = tl.load(keys + o_s[:, None].to(tl.int64) * stride_k + o_d, mask=mask, other=0.0)
+    b_v = tl.load(values + o_s[:, None].to(tl.int64) * stride_v + o_d, mask=mask, other=0.0)
+    return b_k, b_v, m_s[None, :]
+
+
+@triton.jit
+def load_head(gate, threshold, i_h, o_d, D: tl.constexpr):
+    """The gate's elements [BD] and the threshold of a head; asked for early, as they are seldom in a cache."""
+    b_gate = tl.zeros(o_d.shape, dtype=tl.float32)
+    theta = 0.0
+    if gate is not None:
+        b_gate = tl.load(gate + i_h * D + o_d, mask=o_d < D, other=0.0)
+    if threshold is not None:
+        theta = tl.load(threshold + i_h)
+    return b_gate, theta
+
+
+@triton.jit
+def attend_block(
+    b_q, b_k, b_v, m_seen, b_out, b_highest, b_total, scale, theta, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Add what a block of keys [BS, BD] gives to queries [BQ, BD]; softmax keeps its highest score and its sum."""
+    # [BQ, BS]
+    b_score = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * scale - theta
+    if ACTIVATION == "softmax":
+        b_score = tl.where(m_seen, b_score, float("-inf"))
+        b_new = tl.maximum(b_highest, tl.max(b_score, axis=1))
+        b_w = tl.exp(b_score - b_new[:, None])
+        b_shrink = tl.exp(b_highest - b_new)
+        b_total = b_total * b_shrink + tl.sum(b_w, axis=1)
+        b_out *= b_shrink[:, None]
+        b_highest = b_new
+    else:
+        b_w = activate(tl.where(m_seen, b_score, 0.0), ACTIVATION)
+    return tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION), b_highest, b_total
+
+
+@triton.jit
+def store_context(
+    context, squares, b_out, b_total, gate, b_gate, o_row, m_row, i_h, o_d, H: tl.constexpr, D: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """The context [BQ, BD] behind its gate and, where a norm follows, the sum of the squares before it."""
     if ACTIVATION == "softmax":
         b_out /= b_total[:, None]
-    tl.store(squares + o_row * H + i_h, tl.sum(b_out * b_out, axis=1), mask=o_q < n_q)
+    if squares is not None:
+        tl.store(squares + o_row * H + i_h, tl.sum(b_out * b_out, axis=1), mask=m_row)
     if gate is not None:
-        b_out *= tl.sigmoid(tl.load(gate + i_h * D + o_d, mask=m_d, other=0.0)[None, :] * b_out)
-    C: tl.constexpr = H * D
-    p_out = context + o_row[:, None] * C + i_h * D + o_d[None, :]
-    tl.store(p_out, b_out.to(context.dtype.element_ty), mask=m_q)
+        b_out *= tl.sigmoid(b_gate[None, :] * b_out)
+    p_out = context + o_row[:, None] * (H * D) + i_h * D + o_d[None, :]
+    tl.store(p_out, b_out.to(context.dtype.element_ty), mask=m_row[:, None] & (o_d < D)[None, :])

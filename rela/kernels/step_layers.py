@@ -2,8 +2,11 @@
 
 A step has few rows, so it is the number of kernels that costs, not what they compute. `residual_norm` is one kernel for
 r · y + bias + residual and the layer norm behind it, where r is the 1/RMS that attention left over (see
-step_attention.py); `thin_linear` is a product for few rows that computes that same sum and norm, in every program, on
-its own input, and writes partial sums that the next kernel adds up, so that a layer is eight kernels.
+step_attention.py); `norm_linear` is a product for few rows that computes that same sum and norm, in every program, on
+its own input; `thin_linear` writes partial sums that the next kernel adds up: a layer is eight kernels.
+
+Parameters are asked for before anything that depends on them: they come from memory each step, and that takes longer
+than the rest of a kernel.
 
 Legend: R rows, C width, K inner size, N outputs.
 """
@@ -14,12 +17,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.early_launch import early, wait_for_results
+from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import PRECISION, ceil_div, power_of_2
 
-THIN_ROWS = 16  # of one program of a thin product
-THIN_WARPS = 4
-NORM_WARPS = 8
+THIN_ROWS = 16  # of one program of a thin product, and outputs and warps of one
+THIN_OUTPUTS, THIN_WARPS = 16, 4
+NORM_OUTPUTS, NORM_WARPS = 16, 4
 
 
 @dataclass(frozen=True)
@@ -46,44 +49,60 @@ class Norm:
 
 
 def embed(
-    tokens: Tensor, places: Tensor, lengths: Tensor, table: Tensor, positions: Tensor, scale: float, norm: Norm | None,
-    residual: Tensor, x: Tensor, *, beam: int,
+    tokens: Tensor, places: Tensor, lengths: Tensor, limits: Tensor, done: Tensor, table: Tensor, positions: Tensor,
+    scale: float, norm: Norm | None, residual: Tensor, x: Tensor, seats: Tensor, *, beam: int, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """The last token of every row at its position: √C · table[token] + positions[length], zero in an empty seat.
 
-    tokens are [places, beam]; residual [R, C] is float32, x [R, C] what the first product takes, normed if `norm`.
+    tokens are [places, beam]; residual [R, C] is float32, x [R, C] what the first product takes, normed if `norm`. Also
+    writes, for the kernels behind, seats [R / beam, 3]: the place of each seat, or -1 if nobody sits there who is not
+    done; the place's length; and whether that has reached the limit.
     """
     rows, width = x.shape
     embed_kernel[(rows,)](
-        tokens, places, lengths, table, positions, scale, *norm_arguments(norm), residual, x,
-        BEAM=beam, C=width, BC=power_of_2(width), num_warps=4, **early(x),
+        tokens, places, lengths, limits, done, table, positions, scale, *norm_arguments(norm), residual, x, seats,
+        BEAM=beam, C=width, BC=power_of_2(width), num_warps=4, **early(in_chain, x),
     )  # fmt: skip
 
 
 @triton.jit
 def embed_kernel(
-    tokens, places, lengths, table, positions, scale, norm_weight, norm_bias, epsilon, residual, x,
+    tokens, places, lengths, limits, done, table, positions, scale, norm_weight, norm_bias, epsilon, residual, x, seats,
     BEAM: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_results(EARLY)
+    let_next_start(EARLY)
     i_r = tl.program_id(0)
     o_c = tl.arange(0, BC)
     m_c = o_c < C
-    i_place = tl.load(places + i_r // BEAM)
+    if norm_weight is not None:
+        b_weight, b_bias = load_norm(norm_weight, norm_bias, o_c, C)
+    wait_for_results(EARLY)
+    i_seat = i_r // BEAM
+    i_place = tl.load(places + i_seat)
+    if tl.load(done + i_place, mask=i_place >= 0, other=1) != 0:
+        i_place = -1
     b_x = tl.zeros([BC], dtype=tl.float32)
+    length = 0
+    at_limit = 0
     if i_place >= 0:
         token = tl.load(tokens + i_place * BEAM + i_r % BEAM).to(tl.int64)
-        position = tl.load(lengths + i_place).to(tl.int64)
+        length = tl.load(lengths + i_place)
+        at_limit = (length >= tl.load(limits + i_place)).to(tl.int32)
         b_x = tl.load(table + token * C + o_c, mask=m_c, other=0.0).to(tl.float32) * scale
-        b_x += tl.load(positions + position * C + o_c, mask=m_c, other=0.0)
+        b_x += tl.load(positions + length.to(tl.int64) * C + o_c, mask=m_c, other=0.0)
+    if i_r % BEAM == 0:
+        tl.store(seats + i_seat * 3, i_place)
+        tl.store(seats + i_seat * 3 + 1, length)
+        tl.store(seats + i_seat * 3 + 2, at_limit)
     tl.store(residual + i_r * C + o_c, b_x, mask=m_c)
     if norm_weight is not None:
-        b_x = layer_norm(b_x[None, :], m_c[None, :], o_c, norm_weight, norm_bias, epsilon, C)
-        b_x = tl.reshape(b_x, [BC])
+        b_x = tl.reshape(layer_norm(b_x[None, :], m_c[None, :], b_weight, b_bias, epsilon, C), [BC])
     tl.store(x + i_r * C + o_c, b_x.to(x.dtype.element_ty), mask=m_c)
 
 
-def residual_norm(residual: Tensor, change: Change | None, norm: Norm, new_residual: Tensor, x: Tensor) -> None:
+def residual_norm(
+    residual: Tensor, change: Change | None, norm: Norm, new_residual: Tensor, x: Tensor, *, in_chain: bool = False
+) -> None:
     """residual + change, and its layer norm as x; the residual goes on as the sum (pre-norm) or as x (post-norm).
 
     residual and new_residual, float32 [R, C], may be the same tensor.
@@ -92,37 +111,40 @@ def residual_norm(residual: Tensor, change: Change | None, norm: Norm, new_resid
     residual_norm_kernel[(rows,)](
         residual, *change_arguments(change), *norm_arguments(norm), new_residual, x, rows,
         C=width, BC=power_of_2(width), **change_sizes(change), NORM_FIRST=norm.first, num_warps=4,
-        **early(x),
+        **early(in_chain, x),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def residual_norm_kernel(
-    residual, y, bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, x, R,
-    C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, BH: tl.constexpr, NORM_FIRST: tl.constexpr,
+    residual, y, change_bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, x, R,
+    C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, NORM_FIRST: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_results(EARLY)
+    let_next_start(EARLY)
     o_r = tl.program_id(0) + tl.arange(0, 1)
     o_c = tl.arange(0, BC)
+    b_weight, b_bias = load_norm(norm_weight, norm_bias, o_c, C)
+    b_change_bias = load_vector(change_bias, o_c, C)
+    wait_for_results(EARLY)
     mask = (o_r < R)[:, None] & (o_c < C)[None, :]
-    b_sum = changed(residual, y, bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H, BH)
-    b_x = layer_norm(b_sum, mask, o_c, norm_weight, norm_bias, epsilon, C)
+    b_sum = changed(residual, y, b_change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H)
+    b_x = layer_norm(b_sum, mask, b_weight, b_bias, epsilon, C)
     o_out = o_r[:, None] * C + o_c[None, :]
     tl.store(new_residual + o_out, b_sum if NORM_FIRST else b_x, mask=mask)
     tl.store(x + o_out, b_x.to(x.dtype.element_ty), mask=mask)
 
 
 def thin_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, *, relu: bool = False, outputs: int = 32,
-) -> None:  # fmt: skip
+    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, *, relu: bool = False, in_chain: bool = False
+) -> None:
     """x [R, K] times weight [N, K] transposed, into out [R, N], or in parts [parts, R, N] of the inner size."""
     parts = out.size(0) if out.dim() == 3 else 1
     (rows, inner), width = x.shape, weight.size(0)
     BK = min(512, power_of_2(inner))
-    thin_linear_kernel[(ceil_div(width, outputs), ceil_div(rows, THIN_ROWS), parts)](
-        x, weight, bias, out, rows, width, N_K=inner, LENGTH=ceil_div(inner, parts * BK) * BK,
-        BM=THIN_ROWS, BN=outputs, BK=BK, RELU=relu, PRECISION=PRECISION, num_warps=THIN_WARPS, num_stages=1, **early(x),
+    thin_linear_kernel[(ceil_div(width, THIN_OUTPUTS), ceil_div(rows, THIN_ROWS), parts)](
+        x, weight, bias, out, rows, width, N_K=inner, LENGTH=ceil_div(inner, parts * BK) * BK, BM=THIN_ROWS,
+        BN=THIN_OUTPUTS, BK=BK, RELU=relu, PRECISION=PRECISION, num_warps=THIN_WARPS, num_stages=1, **early(in_chain, x),
     )  # fmt: skip
 
 
@@ -137,12 +159,15 @@ def thin_linear_kernel(
     o_k = tl.arange(0, BK)
     first = i_part * LENGTH
     b_w = load_tile(weight, o_n, first + o_k, N, N_K)
+    b_bias = load_vector(bias, o_n, N)
+    # after the wait: what attention reads ahead was written by the kernel in front of this one
     wait_for_results(EARLY)
+    let_next_start(EARLY)
     b_out = tl.dot(load_tile(x, o_r, first + o_k, R, N_K), tl.trans(b_w), input_precision=PRECISION)
     for i_k in range(first + BK, tl.minimum(first + LENGTH, N_K), BK):
         b_w = load_tile(weight, o_n, i_k + o_k, N, N_K)
         b_out = tl.dot(load_tile(x, o_r, i_k + o_k, R, N_K), tl.trans(b_w), b_out, input_precision=PRECISION)
-    store_outputs(b_out, bias, out + i_part * R * N, o_r, o_n, R, N, RELU)
+    store_outputs(b_out, b_bias, out + i_part * R * N, o_r, o_r < R, o_n, N, RELU)
 
 
 @triton.jit
@@ -154,45 +179,54 @@ def load_tile(matrix, o_row, o_k, rows, K: tl.constexpr):
 
 def norm_linear(
     residual: Tensor, change: Change, norm: Norm, new_residual: Tensor, weight: Tensor, bias: Tensor, out: Tensor, *,
-    relu: bool = False, outputs: int = 32,
+    relu: bool = False, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """`residual_norm` and the product behind it in one kernel, for few rows; new_residual must not be residual."""
     rows, width = residual.shape
-    norm_linear_kernel[(ceil_div(weight.size(0), outputs), ceil_div(rows, THIN_ROWS))](
+    BR = min(THIN_ROWS, power_of_2(rows))
+    norm_linear_kernel[(ceil_div(weight.size(0), NORM_OUTPUTS), ceil_div(rows, BR))](
         residual, *change_arguments(change), *norm_arguments(norm), new_residual, weight, bias, out, rows,
-        weight.size(0), C=width, BC=power_of_2(width), **change_sizes(change), NORM_FIRST=norm.first,
-        BM=THIN_ROWS, BN=outputs, RELU=relu, PRECISION=PRECISION, num_warps=NORM_WARPS, **early(residual),
+        weight.size(0), C=width, BC=power_of_2(width), **change_sizes(change), NORM_FIRST=norm.first, BR=BR,
+        COPIES=THIN_ROWS // BR, BN=NORM_OUTPUTS, RELU=relu, PRECISION=PRECISION, num_warps=NORM_WARPS,
+        **early(in_chain, residual),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def norm_linear_kernel(
     residual, y, change_bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, weight, bias, out,
-    R, N, C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, BH: tl.constexpr,
-    NORM_FIRST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    R, N, C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, NORM_FIRST: tl.constexpr,
+    BR: tl.constexpr, COPIES: tl.constexpr, BN: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
-    o_r = tl.program_id(1) * BM + tl.arange(0, BM)
+    o_r = tl.program_id(1) * BR + tl.arange(0, BR)
     o_c = tl.arange(0, BC)
-    m_c = o_c < C
     b_w = load_tile(weight, o_n, o_c, N, C)
+    b_bias = load_vector(bias, o_n, N)
+    b_norm_weight, b_norm_bias = load_norm(norm_weight, norm_bias, o_c, C)
+    b_change_bias = load_vector(change_bias, o_c, C)
+    # after the wait: what attention reads ahead was written by the kernels in front of this one
     wait_for_results(EARLY)
-    mask = (o_r < R)[:, None] & m_c[None, :]
-    # [BM, BC]
-    b_sum = changed(residual, y, change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H, BH)
-    b_x = layer_norm(b_sum, mask, o_c, norm_weight, norm_bias, epsilon, C)
+    let_next_start(EARLY)
+    mask = (o_r < R)[:, None] & (o_c < C)[None, :]
+    # [BR, BC]
+    b_sum = changed(residual, y, b_change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H)
+    b_x = layer_norm(b_sum, mask, b_norm_weight, b_norm_bias, epsilon, C)
     if tl.program_id(0) == 0:
         tl.store(new_residual + o_r[:, None] * C + o_c[None, :], b_sum if NORM_FIRST else b_x, mask=mask)
-    b_out = tl.dot(b_x.to(b_w.dtype), tl.trans(b_w), input_precision=PRECISION)
-    store_outputs(b_out, bias, out, o_r, o_n, R, N, RELU)
+    # a product wants 16 rows: each of the BR is there COPIES times, so that norms are computed for BR alone
+    b_rows = tl.broadcast_to(b_x.to(b_w.dtype)[:, None, :], [BR, COPIES, BC])
+    b_out = tl.dot(tl.reshape(b_rows, [BR * COPIES, BC]), tl.trans(b_w), input_precision=PRECISION)
+    o_copy = tl.arange(0, BR * COPIES)
+    o_row = tl.program_id(1) * BR + o_copy // COPIES
+    store_outputs(b_out, b_bias, out, o_row, (o_copy % COPIES == 0) & (o_row < R), o_n, N, RELU)
 
 
 @triton.jit
 def changed(
-    residual, y, bias, squares, rms_epsilon, o_r, o_c, mask, R, C: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr,
-    BH: tl.constexpr,
-):  # fmt: skip
+    residual, y, b_bias, squares, rms_epsilon, o_r, o_c, mask, R, C: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr
+):
     """residual + r · Σ y + bias, [BM, BC] in float32; zero where not `mask`."""
     o_x = o_r[:, None] * C + o_c[None, :]
     b_sum = tl.load(residual + o_x, mask=mask, other=0.0)
@@ -201,30 +235,42 @@ def changed(
         for i_part in tl.static_range(1, PARTS):
             b_y += tl.load(y + i_part * R * C + o_x, mask=mask, other=0.0).to(tl.float32)
         if squares is not None:
-            o_h = tl.arange(0, BH)
-            m_h = (o_r < R)[:, None] & (o_h < H)[None, :]
-            b_squares = tl.load(squares + o_r[:, None] * H + o_h[None, :], mask=m_h, other=0.0)
-            b_y *= (1.0 / tl.sqrt(tl.sum(b_squares, axis=1) / C + rms_epsilon))[:, None]
-        b_sum += b_y + tl.load(bias + o_c, mask=o_c < C, other=0.0)[None, :]
+            # each head's number once for every column, so that the sum lies where the rows do
+            D: tl.constexpr = C // H
+            b_squares = tl.load(squares + o_r[:, None] * H + (o_c // D)[None, :], mask=mask, other=0.0)
+            b_y *= (1.0 / tl.sqrt(tl.sum(b_squares, axis=1) / (C * D) + rms_epsilon))[:, None]
+        b_sum += b_y + b_bias[None, :]
     return tl.where(mask, b_sum, 0.0)
 
 
 @triton.jit
-def layer_norm(b_x, mask, o_c, weight, bias, epsilon, C: tl.constexpr):
+def layer_norm(b_x, mask, b_weight, b_bias, epsilon, C: tl.constexpr):
     """(x - mean) / deviation · weight + bias along the last dimension; x is zero where not `mask`."""
     b_centred = tl.where(mask, b_x - (tl.sum(b_x, axis=1) / C)[:, None], 0.0)
     b_scale = 1.0 / tl.sqrt(tl.sum(b_centred * b_centred, axis=1) / C + epsilon)
-    b_weight = tl.load(weight + o_c, mask=o_c < C, other=0.0)[None, :]
-    return b_centred * b_scale[:, None] * b_weight + tl.load(bias + o_c, mask=o_c < C, other=0.0)[None, :]
+    return b_centred * b_scale[:, None] * b_weight[None, :] + b_bias[None, :]
 
 
 @triton.jit
-def store_outputs(b_out, bias, out, o_r, o_n, R, N, RELU: tl.constexpr):
-    if bias is not None:
-        b_out += tl.load(bias + o_n, mask=o_n < N, other=0.0).to(tl.float32)[None, :]
+def load_norm(weight, bias, o_c, C: tl.constexpr):
+    return tl.load(weight + o_c, mask=o_c < C, other=0.0), tl.load(bias + o_c, mask=o_c < C, other=0.0)
+
+
+@triton.jit
+def load_vector(vector, o_c, size):
+    """Elements of a vector in float32, zeros if there is none."""
+    b_vector = tl.zeros(o_c.shape, dtype=tl.float32)
+    if vector is not None:
+        b_vector = tl.load(vector + o_c, mask=o_c < size, other=0.0).to(tl.float32)
+    return b_vector
+
+
+@triton.jit
+def store_outputs(b_out, b_bias, out, o_r, m_r, o_n, N, RELU: tl.constexpr):
+    b_out += b_bias[None, :]
     if RELU:
         b_out = tl.maximum(b_out, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    mask = (o_r < R)[:, None] & (o_n < N)[None, :]
+    mask = m_r[:, None] & (o_n < N)[None, :]
     tl.store(out + o_r[:, None] * N + o_n[None, :], b_out.to(out.dtype.element_ty), mask=mask)
 
 
@@ -240,4 +286,4 @@ def change_sizes(change: Change | None) -> dict[str, int]:
     """How many parts y is in, and how many heads a row of squares holds."""
     parts = change.y.size(0) if change is not None and change.y.dim() == 3 else 1
     heads = change.squares.size(1) if change is not None and change.squares is not None else 1
-    return {"PARTS": parts, "H": heads, "BH": power_of_2(heads)}
+    return {"PARTS": parts, "H": heads}

@@ -1,7 +1,9 @@
-"""The best next tokens of every row, from hidden states: logits are formed tile by tile and never stored.
+"""The best next tokens of every row, from hidden states, without sorting a vocabulary.
 
-A tile of the vocabulary leaves its largest logits and its share of the log-sum-exp; a second kernel merges a row's tiles.
-A logit and its token travel as one 64-bit key, ordered like the logit, so that a maximum finds both at once.
+The kernel of the output layer also leaves the largest logit of each tile of tokens, and the tile's part of the log-sum-exp.
+A row's k best tokens lie in the k tiles with the largest maxima (for any other tile, k tokens are at least as good as
+all of its own), so a second kernel reads those tiles alone. A logit and its token travel as one 64-bit key, ordered like
+the logit, so that a maximum finds both at once.
 
 Legend: R rows, C width, V vocabulary, K candidates of a row.
 """
@@ -10,10 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.early_launch import early, wait_for_results
+from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import PRECISION, ceil_div, power_of_2
 
 TILE = 128  # tokens of one program
+TILE_ROWS, TILE_WARPS = 64, 4  # of one program at most
 
 # The key of -inf with the highest index: what stands where there is no candidate.
 EMPTY = tl.constexpr(-0x7F800001 << 32)
@@ -24,31 +27,27 @@ def tiles_of(vocabulary: int) -> int:
     return ceil_div(vocabulary, TILE)
 
 
-def tile_candidates(
-    x: Tensor, weight: Tensor, places: Tensor, lengths: Tensor, limits: Tensor, banned: Tensor, keys: Tensor,
-    highest: Tensor, totals: Tensor, *, beam: int, count: int, eos: int,
-) -> None:  # fmt: skip
-    """The `count` best tokens of each row and tile: x [R, C], weight [V, C]; keys [R, tiles, count] come out.
+def tile_logits(
+    x: Tensor, weight: Tensor, banned: Tensor, logits: Tensor, tiles: Tensor, *, in_chain: bool = False
+) -> None:
+    """Logits [R, V] in float32 of x [R, C] and weight [V, C], and three numbers of each tile, tiles [3, R, tiles].
 
-    highest and totals [R, tiles] get the largest logit and the sum of exponentials below it. Banned tokens are no candidates;
-    where lengths[place] has reached limits[place], </s> alone is. Both still count in the sums.
+    These are the largest logit, the sum of exponentials below it, and the largest logit that is not banned.
     """
     (rows, inner), vocabulary = x.shape, weight.size(0)
-    BM = min(max(16, power_of_2(rows)), 64)
+    BM = min(max(16, power_of_2(rows)), TILE_ROWS)
     tile_kernel[(tiles_of(vocabulary), ceil_div(rows, BM))](
-        x, weight, places, lengths, limits, banned, keys, highest, totals, rows, vocabulary, banned.numel(),
-        BEAM=beam, COUNT=count, EOS=eos, C=inner, BM=BM, BV=TILE, BK=min(64, max(16, power_of_2(inner))),
-        PRECISION=PRECISION, num_warps=8 if BM == 64 else 4, num_stages=4, **early(x),
+        x, weight, banned, logits, tiles, rows, vocabulary, BANNED=banned.numel(), C=inner, BM=BM, BV=TILE,
+        BK=min(64, max(16, power_of_2(inner))), PRECISION=PRECISION, num_warps=TILE_WARPS, num_stages=4, **early(in_chain, x),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def tile_kernel(
-    x, weight, places, lengths, limits, banned, keys, highest, totals, R, V, n_banned,
-    BEAM: tl.constexpr, COUNT: tl.constexpr, EOS: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
+    x, weight, banned, logits, tiles, R, V, BANNED: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
     BK: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_results(EARLY)
+    let_next_start(EARLY)
     i_v = tl.program_id(0)
     n_tiles = tl.num_programs(0)
     o_v = i_v * BV + tl.arange(0, BV)
@@ -56,6 +55,10 @@ def tile_kernel(
     o_k = tl.arange(0, BK)
     m_r = o_r < R
     m_v = o_v < V
+    m_word = m_v
+    for i in tl.static_range(BANNED):
+        m_word = m_word & (o_v != tl.load(banned + i))
+    wait_for_results(EARLY)
     p_w = weight + o_v.to(tl.int64)[:, None] * C + o_k[None, :]
     p_x = x + o_r[:, None] * C + o_k[None, :]
     b_logits = tl.zeros([BM, BV], dtype=tl.float32)
@@ -64,54 +67,78 @@ def tile_kernel(
         b_x = tl.load(p_x + i_k, mask=m_r[:, None] & m_k[None, :], other=0.0)
         b_w = tl.load(p_w + i_k, mask=m_v[:, None] & m_k[None, :], other=0.0)
         b_logits = tl.dot(b_x, tl.trans(b_w), b_logits, input_precision=PRECISION)
+    mask = m_r[:, None] & m_v[None, :]
+    tl.store(logits + o_r.to(tl.int64)[:, None] * V + o_v[None, :], b_logits, mask=mask)
     b_logits = tl.where(m_v[None, :], b_logits, float("-inf"))
     o_tile = o_r * n_tiles + i_v
     b_highest = tl.max(b_logits, axis=1)
-    tl.store(highest + o_tile, b_highest, mask=m_r)
-    tl.store(totals + o_tile, tl.sum(tl.exp(b_logits - b_highest[:, None]), axis=1), mask=m_r)
-    b_place = tl.maximum(tl.load(places + o_r // BEAM, mask=m_r, other=0), 0)
-    b_at_limit = tl.load(lengths + b_place) >= tl.load(limits + b_place)
-    m_word = m_v
-    for i in range(n_banned):
-        m_word = m_word & (o_v != tl.load(banned + i))
-    m_allowed = m_word[None, :] & ((o_v == EOS)[None, :] | (b_at_limit == 0)[:, None])
-    b_keys = tl.where(m_allowed, sort_key(b_logits, o_v[None, :]), EMPTY)
-    for i in tl.static_range(COUNT):
-        b_best = tl.max(b_keys, axis=1)
-        tl.store(keys + o_tile.to(tl.int64) * COUNT + i, b_best, mask=m_r)
-        b_keys = tl.where(b_keys == b_best[:, None], EMPTY, b_keys)
+    tl.store(tiles + o_tile, b_highest, mask=m_r)
+    tl.store(tiles + R * n_tiles + o_tile, tl.sum(tl.exp(b_logits - b_highest[:, None]), axis=1), mask=m_r)
+    b_best = tl.max(tl.where(m_word[None, :], b_logits, float("-inf")), axis=1)
+    tl.store(tiles + 2 * R * n_tiles + o_tile, b_best, mask=m_r)
 
 
-def merge_tiles(keys: Tensor, highest: Tensor, totals: Tensor, log_probs: Tensor, tokens: Tensor) -> None:
-    """The best tokens of each row [R, count] and their log-probabilities, from its tiles."""
-    rows, tiles, count = keys.shape
-    size = power_of_2(tiles * count)
-    merge_kernel[(rows,)](
-        keys, highest, totals, log_probs, tokens, tiles, COUNT=count, BT=power_of_2(tiles), BN=size,
-        num_warps=4 if size <= 4096 else 8, **early(keys),
+def best_tokens(
+    logits: Tensor, tiles: Tensor, seats: Tensor, banned: Tensor, log_probs: Tensor, tokens: Tensor, *, beam: int,
+    eos: int, in_chain: bool = False,
+) -> None:  # fmt: skip
+    """The best tokens of each row [R, count] and their log-probabilities, best first; no banned one is among them.
+
+    Rows whose seat (see `step_layers.embed`) is at its limit may only end. Where there are not `count` tokens, -inf follows.
+    """
+    (rows, vocabulary), count = logits.shape, tokens.size(1)
+    size = power_of_2(count) * TILE
+    best_kernel[(rows,)](
+        logits, tiles, seats, banned, log_probs, tokens, rows, vocabulary, tiles.size(2), BANNED=banned.numel(),
+        BEAM=beam, EOS=eos, COUNT=count, BC=power_of_2(count), BT=power_of_2(tiles.size(2)), BV=TILE,
+        num_warps=max(1, min(8, size // 1024)), **early(in_chain, logits),
     )  # fmt: skip
 
 
-@triton.jit
-def merge_kernel(
-    keys, highest, totals, log_probs, tokens, n_tiles, COUNT: tl.constexpr, BT: tl.constexpr, BN: tl.constexpr,
-    EARLY: tl.constexpr,
+@triton.jit(do_not_specialize=["R"])
+def best_kernel(
+    logits, tiles, seats, banned, log_probs, tokens, R, V, n_tiles, BANNED: tl.constexpr, BEAM: tl.constexpr,
+    EOS: tl.constexpr, COUNT: tl.constexpr, BC: tl.constexpr, BT: tl.constexpr, BV: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    let_next_start(EARLY)
     wait_for_results(EARLY)
     i_r = tl.program_id(0)
+    at_limit = tl.load(seats + i_r // BEAM * 3 + 2)
     o_t = tl.arange(0, BT)
     m_t = o_t < n_tiles
-    o_n = tl.arange(0, BN)
-    b_keys = tl.load(keys + i_r.to(tl.int64) * n_tiles * COUNT + o_n, mask=o_n < n_tiles * COUNT, other=EMPTY)
-    b_highest = tl.load(highest + i_r * n_tiles + o_t, mask=m_t, other=float("-inf"))
-    b_totals = tl.load(totals + i_r * n_tiles + o_t, mask=m_t, other=0.0)
+    p_tile = tiles + i_r * n_tiles + o_t
+    b_highest = tl.load(p_tile, mask=m_t, other=float("-inf"))
+    b_totals = tl.load(p_tile + R * n_tiles, mask=m_t, other=0.0)
+    b_best = tl.load(p_tile + 2 * R * n_tiles, mask=m_t, other=float("-inf"))
     top = tl.max(b_highest, axis=0)
     log_total = tl.log(tl.sum(b_totals * tl.exp(b_highest - top), axis=0))
+    # [BC]: the tiles with the largest maxima
+    o_c = tl.arange(0, BC)
+    b_tile = tl.full([BC], NO_INDEX, dtype=tl.int32)
+    b_keys = tl.where(m_t, sort_key(b_best, o_t), EMPTY)
     for i in tl.static_range(COUNT):
         best = tl.max(b_keys, axis=0)
-        tl.store(log_probs + i_r * COUNT + i, value_of(best) - top - log_total)
-        tl.store(tokens + i_r * COUNT + i, index_of(best))
         b_keys = tl.where(b_keys == best, EMPTY, b_keys)
+        b_tile = tl.where(o_c == i, index_of(best), b_tile)
+    # [BC, BV]: their tokens
+    m_tile = b_tile < n_tiles
+    o_v = tl.where(m_tile, b_tile, 0)[:, None] * BV + tl.arange(0, BV)[None, :]
+    mask = m_tile[:, None] & (o_v < V)
+    b_logits = tl.load(logits + i_r.to(tl.int64) * V + o_v, mask=mask, other=float("-inf"))
+    for i in tl.static_range(BANNED):
+        mask = mask & (o_v != tl.load(banned + i))
+    b_words = tl.where(mask, sort_key(b_logits, o_v), EMPTY)
+    end = tl.load(logits + i_r.to(tl.int64) * V + EOS)
+    for i in tl.static_range(COUNT):
+        best = tl.max(tl.max(b_words, axis=1), axis=0)
+        b_words = tl.where(b_words == best, EMPTY, b_words)
+        value = value_of(best)
+        token = index_of(best)
+        if at_limit != 0:
+            value = end if i == 0 else float("-inf")
+            token = EOS if i == 0 else NO_INDEX
+        tl.store(log_probs + i_r * COUNT + i, value - top - log_total)
+        tl.store(tokens + i_r * COUNT + i, token)
 
 
 @triton.jit

@@ -8,6 +8,7 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, draw
 
+from rela.kernels import step_attention
 from rela.kernels.step_attention import attend_blocks, attend_cache
 
 ACTIVATIONS = {
@@ -34,27 +35,27 @@ def options(case, heads, width):
 
 
 @pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
-@pytest.mark.parametrize("length", [0, 1, 70])
-def test_a_row_sees_its_ancestors_and_itself(case, activation, length):
-    """Three places of which one is done and one seat is empty; each position of a row lies in a row of its own."""
+@pytest.mark.parametrize(("length", "crowd"), [(0, 8), (1, 1), (70, 8), (70, 1)])
+def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, monkeypatch):
+    """Two sentences and two empty seats; each position of a row lies in a row of its own; with and without unseen slots."""
+    monkeypatch.setattr(step_attention, "CROWD", crowd)
     beam, heads, size, room = 3, 2, 12, 75
     width = heads * size
     threshold, gate = options(case, heads, width)
     keys, values = draw(3 * room * beam, width, seed=1), draw(3 * room * beam, width, seed=2)
     untouched = keys.clone()
     ancestry = torch.randint(0, beam, (3, beam, room), dtype=torch.int8).to(DEVICE)
-    places = torch.tensor([2, -1, 1, 0], dtype=torch.int32, device=DEVICE)
-    lengths = torch.tensor([length, 5, length], dtype=torch.int32, device=DEVICE)
-    done = torch.tensor([0, 1, 0], dtype=torch.int32, device=DEVICE)
+    places = [2, -1, 1, -1]
+    seats = torch.tensor([[place, length, 0] for place in places], dtype=torch.int32, device=DEVICE)
     qkv = draw(len(places) * beam, 3 * width, seed=3)
     context, squares = torch.full((12, width), 7.0, device=DEVICE), torch.full((12, heads), 7.0, device=DEVICE)
     attend_cache(
-        qkv, keys, values, ancestry, places, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
-        threshold, context, squares, beam=beam, heads=heads, activation=activation,
+        qkv, keys, values, ancestry, seats, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate, threshold,
+        context, squares, beam=beam, heads=heads, activation=activation,
     )  # fmt: skip
     for row in range(12):
-        place = int(places[row // beam])
-        if place in (-1, 1):
+        place = places[row // beam]
+        if place < 0:
             assert (context[row] == 7.0).all()
             continue
         slots = [(place * room + p) * beam + int(ancestry[place, row % beam, p]) for p in range(length)]
