@@ -29,6 +29,7 @@ from rela.training.graphed import GraphedStep
 from rela.training.loss import Objective
 from rela.training.trainer import objective_inputs
 
+PROFILED = 3  # steps
 Step = Callable[[int], None]
 """Train on the i-th batch, modulo their number."""
 
@@ -273,15 +274,25 @@ def print_table(rows: list[dict]) -> None:
 
 
 def profile(step: Step) -> None:
-    """Where one step's time goes, by kernel."""
-    for i in range(5):
+    """Where one step's time goes: kernels by the milliseconds a step spends in them."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for i in range(8):
         step(i)
+    synchronise(device)
     with torch.profiler.profile() as record:
-        for i in range(3):
+        for i in range(PROFILED):
             step(i)
-        synchronise(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
-    print(record.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=80))
+        synchronise(device)
+    on_gpu = device.type == "cuda"
+    wanted = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
+    times = [
+        ((event.self_device_time_total if on_gpu else event.self_cpu_time_total) / PROFILED / 1000, event)
+        for event in record.key_averages()
+        if event.device_type == wanted and not event.key.startswith("Optimizer")
+    ]
+    print(f"{sum(time for time, _ in times):.2f} ms a step")
+    for time_, event in sorted(times, key=lambda pair: -pair[0])[:60]:
+        print(f"{time_:7.3f} ms  {event.count / PROFILED:6.1f} ×  {event.key[:110]}")
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def residual_norm_backward(
         dy, x, change, weight.contiguous(), dx, d_change, partials, seed, *drop_options(dropout), eps,
         len(x), dy.stride(0), x.stride(0), change.stride(0), **plan,
     )  # fmt: skip
-    d_weight, d_bias = partials.sum(1).to(weight.dtype)
-    return dx, d_change, d_weight.clone(), d_bias.clone()
+    d_weight, d_bias = (total.to(weight.dtype, copy=True) for total in partials.sum(1))
+    return dx, d_change, d_weight, d_bias
 
 
 @residual_norm_backward.register_fake

@@ -75,7 +75,7 @@ def test_rows_are_read_where_they_lie():
 
 
 def test_more_rows_than_programs_of_the_backward_pass():
-    assert_as_exact_as(fused, equation, *inputs(9000, 3))
+    assert_as_exact_as(fused, equation, *inputs(18000, 3))
 
 
 def test_no_rows():
