@@ -37,7 +37,7 @@ class Engine:
 
     def precision(self, decode: DecodeConfig) -> torch.dtype:
         if decode.precision == "auto":
-            cuda = self.model.output.weight.is_cuda
+            cuda = device_of(self.model).type == "cuda"
             return torch.bfloat16 if cuda and torch.cuda.is_bf16_supported() else torch.float32
         return torch.bfloat16 if decode.precision == "bf16" else torch.float32
 
@@ -45,7 +45,7 @@ class Engine:
         """Autocast where the reference is asked for in bfloat16."""
         if decode.precision != "bf16":
             return contextlib.nullcontext()
-        return torch.autocast(self.model.output.weight.device.type, torch.bfloat16)
+        return torch.autocast(device_of(self.model).type, torch.bfloat16)
 
 
 def why_not_graphs(model: Transformer, decode: DecodeConfig) -> str | None:
@@ -54,9 +54,14 @@ def why_not_graphs(model: Transformer, decode: DecodeConfig) -> str | None:
         return "sampling draws its random numbers on the host"
     if decode.beam > 64:
         return f"it takes beams up to 64, and this one is {decode.beam}"
-    device = model.output.weight.device.type
+    device = device_of(model).type
     # Triton's interpreter is for tests: correct, and slower than the reference.
     interpreted = os.environ.get("TRITON_INTERPRET") == "1" and decode.engine == "graphs"
     if device != "cuda" and not interpreted:
         return f"it runs on a CUDA device, and the model is on {device}"
     return why_not_fast(model)
+
+
+def device_of(model: Transformer) -> torch.device:
+    """Where a model is; asked of a buffer, since weights may be packed away (int8)."""
+    return model.target_embedding.positions.device
