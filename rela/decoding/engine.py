@@ -18,21 +18,25 @@ class Engine:
 
     def __init__(self, model: Transformer) -> None:
         self.model, self.weights = model, list(model.parameters())
+        self.asked: tuple[DecodeConfig, tuple] | None = None
         self.made: tuple[tuple, DeviceSearch] | None = None
 
     def search_for(self, decode: DecodeConfig) -> DeviceSearch | None:
         """The search on the device, or None where the reference serves; engine="graphs" raises the reason instead."""
+        versions = tuple([(weight.data_ptr(), weight._version) for weight in self.weights])
+        if self.made is not None and self.asked == (decode, versions):
+            return self.made[1]
         reason = why_not_graphs(self.model, decode)
         if decode.engine == "graphs" and reason is not None:
             raise ValueError(f'engine is "graphs", which cannot serve here: {reason}')
         if decode.engine == "reference" or reason is not None:
             return None
         dtype = self.precision(decode)
-        versions = tuple([(weight.data_ptr(), weight._version) for weight in self.weights])
         key = decode.beam, decode.length_penalty, dtype, versions
         if self.made is None or self.made[0] != key:
             self.made = None  # its memory is free before the next one is made
             self.made = key, DeviceSearch(Network(self.model, dtype), decode.beam, decode.length_penalty)
+        self.asked = decode, versions
         return self.made[1]
 
     def precision(self, decode: DecodeConfig) -> torch.dtype:
