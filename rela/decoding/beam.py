@@ -16,6 +16,10 @@ Reorder = Callable[[Any, Tensor, Tensor | None], Any]
 """(state, rows, sentences) → the state whose row i is what row `rows[i]` was, for `sentences` alone if not None."""
 
 
+# Values among which the largest is found at once.
+BLOCK = 128
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One translation: its tokens without </s>, its log-probability, and that divided by the length penalty."""
@@ -95,17 +99,21 @@ class Search:
 
     def advance(self, log_probs: Tensor) -> Tensor:
         """Take one step's log-probabilities [R, V]; the row each new living hypothesis grew from, [R]."""
-        vocabulary = log_probs.size(-1)
-        totals = self.alive[..., None] + log_probs.view(-1, self.beam, vocabulary)
-        totals[..., self.banned] = float("-inf")
+        log_probs[:, self.banned] = float("-inf")
         at_limit = self.length >= self.max_lengths
-        no_word = at_limit[:, None, None] & (torch.arange(vocabulary, device=totals.device) != self.eos)
-        totals = totals.masked_fill(no_word, float("-inf"))
+        if bool(at_limit.any()):
+            no_word = at_limit.repeat_interleave(self.beam)[:, None] & (
+                torch.arange(log_probs.size(-1), device=log_probs.device) != self.eos
+            )
+            log_probs = log_probs.masked_fill(no_word, float("-inf"))
         # 2 · beam candidates: even if `beam` of them end here, `beam` others live on. A beam of one follows the best
-        # token alone, be it </s>: that is greedy search.
-        candidates = min(2 * self.beam if self.beam > 1 else 1, self.beam * vocabulary)
-        best, index = totals.flatten(1).topk(candidates, dim=1)
-        parent, token = index // vocabulary, index % vocabulary
+        # token alone, be it </s>: that is greedy search. No row gives more of them than there are in all.
+        candidates = 2 * self.beam if self.beam > 1 else 1
+        best, token = largest(log_probs, min(candidates, log_probs.size(-1)))  # [R, candidates]
+        width = best.size(-1)
+        totals = (self.alive[..., None] + best.view(-1, self.beam, width)).flatten(1)
+        best, index = totals.topk(min(candidates, totals.size(1)), dim=1)
+        parent, token = index // width, token.view(-1, self.beam * width).gather(1, index)
         ends = token == self.eos
         self.length += 1
         self.finish(best.masked_fill(~ends, float("-inf")), parent)
@@ -180,3 +188,21 @@ class Search:
 def gather_beams(values: Tensor, index: Tensor) -> Tensor:
     """values [B, X, L] with index [B, Y] along X: [B, Y, L]."""
     return values.gather(1, index[..., None].expand(-1, -1, values.size(-1)))
+
+
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row of values [R, V], largest first, and where they are.
+
+    They lie in the `count` blocks with the largest maxima, and a maximum is much cheaper than a sort.
+    """
+    rows, width = values.shape
+    blocks = width // BLOCK
+    if blocks <= count:
+        return values.topk(count, dim=1)
+    table = values[:, : blocks * BLOCK].view(rows, blocks, BLOCK)
+    block = table.amax(-1).topk(count, dim=1).indices  # [R, count]
+    columns = (block[..., None] * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
+    rest = torch.arange(blocks * BLOCK, width, device=values.device).expand(rows, -1)
+    columns = torch.cat([columns, rest], 1)
+    best, index = values.gather(1, columns).topk(count, dim=1)
+    return best, columns.gather(1, index)

@@ -7,7 +7,7 @@ sentences in its seats, and when enough of them are done the others are seated i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ Answers = Callable[[], list[list[Hypothesis]]]
 # Sentences of a batch at most, and the sizes of steps.
 PLACES = 256
 SEATS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# Slots of a batch at most, unless one sentence needs more: 3 GiB of cache for Transformer base in bfloat16.
+SLOTS = 1 << 18
 # The host looks at who is done after so many steps, and reads each look when the steps after it are already queued.
 LOOK_EVERY = 2
 # Encoders of up to so many tokens are graphs; larger ones keep the device busy without.
@@ -64,8 +66,7 @@ class DeviceSearch:
 
         The next search may begin before: the device copies the answers out first.
         """
-        chunks = [slice(start, start + PLACES) for start in range(0, len(sources), PLACES)]
-        found = [self.search_batch(sources[chunk], limits[chunk]) for chunk in chunks]
+        found = [self.search_batch(sources[chunk], limits[chunk]) for chunk in chunks_of(limits, self.beam)]
         return lambda: [hypotheses for answers in found for hypotheses in answers()]
 
     def search_batch(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Answers:
@@ -295,6 +296,20 @@ class Layout:
     @property
     def padded_blocks(self) -> int:
         return smallest_above(len(self.blocks))
+
+
+def chunks_of(limits: Sequence[int], beam: int) -> Iterator[slice]:
+    """Consecutive sentences that fit into the buffers together."""
+    start = 0
+    while start < len(limits):
+        end, longest = start + 1, limits[start]
+        while end < len(limits) and end - start < PLACES:
+            longest = max(longest, limits[end])
+            if (end + 1 - start) * (longest + 1) * beam > SLOTS:
+                break
+            end += 1
+        yield slice(start, end)
+        start = end
 
 
 def smallest_above(number: int, sizes: Iterable[int] | None = None) -> int:

@@ -194,6 +194,14 @@ def test_packed_sources_and_their_blocks():
     assert layout.blocks.tolist() == [[0, 3, 0, 3], [3, 32, 3, 41], [35, 9, 3, 41], [44, 2, 44, 2]]
 
 
+def test_chunks_fit_into_the_buffers(monkeypatch):
+    monkeypatch.setattr(device_search, "PLACES", 3)
+    monkeypatch.setattr(device_search, "SLOTS", 100)
+    limits = [9, 9, 9, 9, 24, 9, 60, 1, 1, 1, 1]
+    found = [limits[chunk] for chunk in device_search.chunks_of(limits, beam=2)]
+    assert found == [[9, 9, 9], [9, 24], [9], [60], [1, 1, 1], [1]]
+
+
 def test_sizes_are_few_and_close():
     assert [smallest_above(n) for n in (0, 8, 9, 12, 13, 17, 24, 25, 33, 97)] == [8, 8, 12, 12, 16, 24, 24, 32, 48, 128]
     for number in range(1, 3000):
