@@ -1,10 +1,13 @@
 """Fused relu attention against the best softmax kernels: one command, one table.
 
     python benchmarks/attention.py --out results/attention
+    python benchmarks/attention.py --out results/attention --sections dense,decode     # some sections only
+    python benchmarks/attention.py --out results/attention --plot                      # draw what was measured
 
-Forward, backward, packed training batches, decoding and tile skipping. The contenders of one shape take turns within one
-process, and a ratio is the median of the ratios of the turns. TFLOP/s count 4·B·H·T·S·D forward and 2.5 times that
-backward, half when causal, whatever a kernel really computes. Every row of the JSON file holds the device, versions and command.
+Forward, backward, row statistics, packed training batches, decoding, long sequences, tile skipping and AdaSplash-2. The
+contenders of one shape take turns within one process, and a ratio is the median of the ratios of the turns. TFLOP/s count
+4·B·H·T·S·D forward and 2.5 times that backward, half when causal, whatever a kernel really computes. Every row of the JSON
+file holds the device, versions and command.
 """
 
 import argparse
@@ -13,8 +16,10 @@ import os
 import platform
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -196,7 +201,7 @@ def dense_section(D: int, T: int, causal: bool, ceiling: float, turns: int, comp
     for name, way in ways.items():
         try:
             out = way(q, k, v)
-        except RuntimeError:
+        except Exception:  # the forward table has said why
             continue
         backwards[name] = lambda out=out: torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True)
     flops = 4 * ROWS * T * D / (2 if causal else 1)
@@ -204,6 +209,54 @@ def dense_section(D: int, T: int, causal: bool, ceiling: float, turns: int, comp
     forward_only = {name: way for name, way in forwards.items() if name != "rela, deterministic"}
     rows = rows_of("forward", shape, forward_only, turns, flops, ceiling)
     return rows + rows_of("backward", shape, backwards, turns, 2.5 * flops, ceiling)
+
+
+def statistics_section(D: int, T: int, causal: bool, turns: int) -> list[Row]:
+    """The forward pass with and without row statistics."""
+    from rela.kernels.attention import relu_attention, relu_attention_with_statistics
+
+    B = ROWS // HEADS // T
+    q, k, v = (torch.randn(B, HEADS, T, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    options = {"scale": D**-0.5, "causal": causal}
+    ways = {
+        OURS: lambda: relu_attention(q, k, v, **options),
+        "rela with statistics": lambda: relu_attention_with_statistics(q, k, v, **options),
+    }
+    return rows_of("statistics", f"D={D} T={T}{' causal' if causal else ''}", ways, turns)
+
+
+def long_section(T: int, turns: int) -> list[Row]:
+    """One sequence of T tokens, 8 heads of 64, causal, forward and backward together: memory must stay linear in T."""
+    from rela.kernels.attention import relu_attention
+
+    q, k, v = (torch.randn(1, 8, T, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    d_out = torch.randn_like(q)
+
+    def step() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(relu_attention(q, k, v, scale=0.125, causal=True), (q, k, v), d_out)
+
+    note = f"q, k and v take {3 * q.numel() * 2 / 2**20:.0f} MB"
+    return rows_of("long", f"D=64 T={T} H=8 causal", {OURS: step}, turns, 7 * 8 * T * T * 64, None, note)
+
+
+def entmax_section(D: int, T: int, turns: int) -> list[Row]:
+    """Forward and backward together against AdaSplash-2, causal 1.5-entmax, whose first call tunes itself for a while."""
+    from rela.kernels.attention import relu_attention
+
+    if not find_spec("adasplash"):
+        print("    AdaSplash-2 left out: no module named adasplash", flush=True)
+        return []
+    from adasplash import adasplash_v2
+
+    B = ROWS // HEADS // T
+    q, k, v = (torch.randn(B, HEADS, T, D, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    d_out = torch.randn_like(q)
+    ways = {
+        OURS: lambda: relu_attention(q, k, v, scale=D**-0.5, causal=True),
+        "AdaSplash-2 (entmax)": lambda: adasplash_v2(q, k, v),
+    }
+    steps = {name: lambda way=way: torch.autograd.grad(way(), (q, k, v), d_out) for name, way in ways.items()}
+    return rows_of("entmax", f"D={D} T={T} causal", steps, turns, 7 * ROWS * T * D, note="forward and backward")
 
 
 def packed_section(turns: int) -> list[Row]:
@@ -311,24 +364,70 @@ def skipping_section(D: int, T: int, clustered: bool, turns: int) -> list[Row]:
     return rows_of("skipping", f"D={D} T={T} {'topics' if clustered else 'random'}", ways, turns, note=note)
 
 
-def main(out: Path, quick: bool = False) -> None:
-    """Measure everything, print the table and leave it as JSON rows in the folder `out`."""
+SECTIONS = ("dense", "statistics", "packed", "decode", "long", "skipping", "entmax")
+
+
+def measurements(sections: Sequence[str], quick: bool, turns: int, ceiling: float) -> Iterator[list[Row]]:
+    """The rows of one shape after the other."""
+    if "dense" in sections:
+        for D, T, causal in product((64, 128), (4096,) if quick else (4096, 16384), (False, True)):
+            yield dense_section(D, T, causal, ceiling, turns, compiled=not quick and D == 64 and T == 4096)
+    if "statistics" in sections:
+        for D in (64, 128):
+            yield statistics_section(D, 4096, False, turns)
+    if "packed" in sections:
+        yield packed_section(turns)
+    if "decode" in sections:
+        for S in (32768,) if quick else (32768, 131072):
+            yield decode_section(S, 64, 0.1, turns)
+    if "long" in sections:
+        for T in (131072,) if quick else (32768, 131072):
+            yield long_section(T, 3)
+    if "skipping" in sections:
+        for clustered in (False, True):
+            yield skipping_section(64, 4096, clustered, turns)
+    if "entmax" in sections and not quick:
+        yield entmax_section(64, 4096, turns)
+
+
+def main(out: Path, quick: bool = False, turns: int = 11, sections: Sequence[str] = SECTIONS) -> None:
+    """Measure the sections, print the table and leave it as JSON rows in the folder `out`."""
     if not torch.cuda.is_available():
         raise SystemExit("benchmarks/attention.py needs a CUDA device, and PyTorch sees none")
-    turns = 5 if quick else 15
+    unknown = set(sections) - set(SECTIONS)
+    if unknown:
+        raise SystemExit(f"no section is called {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     ceiling = matmul_ceiling()
     print(f"{torch.cuda.get_device_name()}: a large matmul reaches {ceiling:.0f} TFLOP/s", flush=True)
-    shapes = [(64, 4096), (128, 4096)] if quick else [(64, 1024), (64, 4096), (64, 16384), (128, 4096), (128, 16384)]
     rows: list[Row] = []
-    for D, T in shapes:
-        for causal in (False, True):
-            rows += dense_section(D, T, causal, ceiling, turns, compiled=not quick)
-    rows += packed_section(turns)
-    for S in [32768] if quick else [32768, 131072]:
-        rows += decode_section(S, 64, 0.1, turns)
-    for clustered in (False, True):
-        rows += skipping_section(64, 4096, clustered, turns)
-    write(out, rows, ceiling)
+    for some in measurements(sections, quick, 5 if quick else turns, ceiling):
+        rows += some
+        write(out, rows, ceiling)  # after each, so that an interruption costs little
+    print(f"{len(rows)} rows in {out / 'attention.jsonl'}")
+
+
+def plot(out: Path) -> None:
+    """Bars of TFLOP/s for the dense shapes, read from the rows in `out`; needs no GPU."""
+    from rela.plots.style import PALETTE, new_figure, save_figure
+
+    rows = [json.loads(line) for line in (out / "attention.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if row["tflops"] and row["section"] in ("forward", "backward")]
+    names = list(dict.fromkeys(row["contender"] for row in rows))
+    figure = new_figure(height=4.6)
+    for axes, section in zip(figure.subplots(2, 1), ("forward", "backward"), strict=True):
+        here = [row for row in rows if row["section"] == section]
+        shapes = list(dict.fromkeys(row["shape"] for row in here))
+        for i, name in enumerate(names):
+            heights = {row["shape"]: row["tflops"] for row in here if row["contender"] == name}
+            places = [j + (i - (len(names) - 1) / 2) * 0.8 / len(names) for j, s in enumerate(shapes) if s in heights]
+            axes.bar(places, list(heights.values()), 0.8 / len(names), label=name, color=PALETTE[i % len(PALETTE)])
+        axes.axhline(rows[0]["ceiling_tflops"], color="grey", linewidth=0.8, linestyle=":")
+        labels = [shape.replace(" causal", "\ncausal") for shape in shapes]
+        axes.set_xticks(range(len(shapes)), labels, fontsize=6)
+        axes.set_ylabel(f"{section}, TFLOP/s")
+    figure.axes[0].legend(fontsize=6, ncols=4, loc="upper left", bbox_to_anchor=(0, 1.28), frameon=False)
+    for path in save_figure(figure, out / "attention"):
+        print(path)
 
 
 def write(out: Path, rows: list[Row], ceiling: float) -> None:
@@ -337,12 +436,17 @@ def write(out: Path, rows: list[Row], ceiling: float) -> None:
     common = {"ceiling_tflops": ceiling, **recipe()}
     draft.write_text("".join(json.dumps({**asdict(row), **common}) + "\n" for row in rows))
     os.replace(draft, target)
-    print(f"{len(rows)} rows in {target}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/attention"), help="folder for attention.jsonl")
-    parser.add_argument("--quick", action="store_true", help="two shapes, few turns, nothing compiled: under a minute")
+    parser.add_argument("--quick", action="store_true", help="few shapes, few turns, nothing compiled: under a minute")
+    parser.add_argument("--turns", type=int, default=11, help="how often the contenders take turns")
+    parser.add_argument("--sections", default=",".join(SECTIONS), help=f"some of {', '.join(SECTIONS)}")
+    parser.add_argument("--plot", action="store_true", help="draw the rows that are in the folder; measure nothing")
     options = parser.parse_args()
-    main(options.out, options.quick)
+    if options.plot:
+        plot(options.out)
+    else:
+        main(options.out, options.quick, options.turns, options.sections.split(","))

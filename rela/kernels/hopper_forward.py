@@ -48,12 +48,12 @@ def launch(problem: Problem, out: Tensor, tiles: HopperTiles) -> tuple[tuple[obj
         output_scale,
         B,
         H,
+        H // k.shape[1],
         T,
         S,
     )
     constants: dict[str, object] = {
         "D": D,
-        "GROUP": H // k.shape[1],
         "CAUSAL": problem.causal,
         "SCALED": score_scale is not None,
         "SHIFTED": problem.threshold is not None,
@@ -121,9 +121,9 @@ def tiles_seen(row, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr):
 @gluon.jit
 def load_partition(
     arguments,
-    GROUP: gl.constexpr, CAUSAL: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, T, S = arguments
+    q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, group, T, S = arguments
     n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
     stage = 0
     phase = 1  # the stages are empty at first
@@ -141,12 +141,12 @@ def load_partition(
             mbarrier.wait(k_empty.index(stage), phase)
             mbarrier.expect(k_full.index(stage), k.block_type.nbytes)
             tma.async_copy_global_to_shared(
-                k, [i_b, i_h // GROUP, i_s * KEYS, 0], k_full.index(stage), s_k.index(stage)
+                k, [i_b, i_h // group, i_s * KEYS, 0], k_full.index(stage), s_k.index(stage)
             )
             mbarrier.wait(v_empty.index(stage), phase)
             mbarrier.expect(v_full.index(stage), v.block_type.nbytes)
             tma.async_copy_global_to_shared(
-                v, [i_b, i_h // GROUP, i_s * KEYS, 0], v_full.index(stage), s_v.index(stage)
+                v, [i_b, i_h // group, i_s * KEYS, 0], v_full.index(stage), s_v.index(stage)
             )
             stage += 1
             if stage == STAGES:
@@ -273,7 +273,7 @@ def product_partition(
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["B", "H", "T", "S"])
+@gluon.jit(do_not_specialize=["B", "H", "group", "T", "S"])
 def forward_kernel(
     q,
     k,
@@ -285,10 +285,10 @@ def forward_kernel(
     output_scale,
     B,
     H,
+    group,
     T,
     S,
     D: gl.constexpr,
-    GROUP: gl.constexpr,
     CAUSAL: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -317,14 +317,14 @@ def forward_kernel(
         mbarrier.init(v_empty.index(i), count=2)
     fence_async_shared()
 
-    loads = (q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, T, S)
+    loads = (q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, group, T, S)
     products = (out, s_q, s_o, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 threshold, score_scale, threshold_scale, output_scale, B, H, T, S)  # fmt: skip
     gl.warp_specialize(
         [
             (product_partition, (0, products, D, CAUSAL, SCALED, SHIFTED, ROWS, KEYS, STAGES)),
             (product_partition, (1, products, D, CAUSAL, SCALED, SHIFTED, ROWS, KEYS, STAGES)),
-            (load_partition, (loads, GROUP, CAUSAL, ROWS, KEYS, STAGES)),
+            (load_partition, (loads, CAUSAL, ROWS, KEYS, STAGES)),
         ],
         [4, 1],
         [240, 24],
