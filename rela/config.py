@@ -202,7 +202,7 @@ class DecodeConfig:
     engine: str = "auto"
     """"graphs", a search that stays on the GPU; "reference", step by step in PyTorch; "auto": graphs where they serve."""
     precision: str = "auto"
-    """"bf16" or "fp32"; "auto" is bf16 for graphs on a GPU that has it, fp32 for the reference."""
+    """"bf16", "fp32" or, on a CPU, "int8"; "auto" is bf16 for graphs on a GPU that has it, fp32 for the reference."""
     sampling: bool = False
     temperature: float = 1.0
     seed: int = 1
@@ -216,7 +216,10 @@ class DecodeConfig:
         require(
             self.engine in ("auto", "reference", "graphs"), "engine", self.engine, '"auto", "reference" or "graphs"'
         )
-        require(self.precision in ("auto", "bf16", "fp32"), "precision", self.precision, '"auto", "bf16" or "fp32"')
+        require(
+            self.precision in ("auto", "bf16", "fp32", "int8"), "precision", self.precision,
+            '"auto", "bf16", "fp32" or "int8"',
+        )  # fmt: skip
         require(0 < self.temperature < math.inf, "temperature", self.temperature, "above 0")
 
 

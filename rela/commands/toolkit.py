@@ -107,6 +107,7 @@ def translate(
     window: Annotated[
         int | None, typer.Option(help="Lines read before the first is answered; 1 in a dialogue.")
     ] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, bf16, fp32 or, on a CPU, int8.")] = None,
     scores: Annotated[bool, typer.Option(help="Put score and tab before each translation.")] = False,
     alignments: Annotated[bool, typer.Option(help="Put tab and Pharaoh links behind each translation.")] = False,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
@@ -121,7 +122,8 @@ def translate(
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
     given = {"beam": beam, "length_penalty": length_penalty, "sampling": sampling or None, "temperature": temperature,
-             "seed": seed, "max_length_ratio": max_length_ratio, "batch_tokens": batch_tokens}  # fmt: skip
+             "seed": seed, "max_length_ratio": max_length_ratio, "batch_tokens": batch_tokens,
+             "precision": precision}  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
@@ -178,6 +180,7 @@ def score(
     source: Annotated[Path, typer.Argument(help="Source text.")],
     target: Annotated[Path, typer.Argument(help="Its translation, line by line.")],
     tokens: Annotated[bool, typer.Option(help="Also the log-probability of each subword.")] = False,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32 or, on a CPU, int8.")] = None,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
     device: Device = "auto",
 ) -> None:
@@ -189,8 +192,9 @@ def score(
 
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
+    options = {} if precision is None else {"precision": precision}
     for chunk in chunked(paired_lines(source, target), WINDOW):
-        for item in translator.score(*map(list, zip(*chunk, strict=True))):
+        for item in translator.score(*map(list, zip(*chunk, strict=True)), **options):
             if format == "jsonl":
                 print(
                     json.dumps(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
-"""(the last token of every row [R], state) → (log-probabilities of the next one [R, V], state)."""
+"""(the last token of every row [R], state) → (log-probabilities of the next one [R, V], to be overwritten; state)."""
 Reorder = Callable[[Any, Tensor, Tensor | None], Any]
 """(state, rows, sentences) → the state whose row i is what row `rows[i]` was, for `sentences` alone if not None."""
 
@@ -111,9 +111,12 @@ class Search:
         candidates = 2 * self.beam if self.beam > 1 else 1
         best, token = largest(log_probs, min(candidates, log_probs.size(-1)))  # [R, candidates]
         width = best.size(-1)
+        token = token.view(-1, self.beam * width)
         totals = (self.alive[..., None] + best.view(-1, self.beam, width)).flatten(1)
+        # once more for a model of NaN, whose search must end too
+        totals = totals.masked_fill(at_limit[:, None] & (token != self.eos), float("-inf"))
         best, index = totals.topk(min(candidates, totals.size(1)), dim=1)
-        parent, token = index // width, token.view(-1, self.beam * width).gather(1, index)
+        parent, token = index // width, token.gather(1, index)
         ends = token == self.eos
         self.length += 1
         self.finish(best.masked_fill(~ends, float("-inf")), parent)

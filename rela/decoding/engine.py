@@ -10,6 +10,8 @@ import torch
 from rela.config import DecodeConfig
 from rela.decoding.device_search import DeviceSearch
 from rela.decoding.network import Network, why_not_fast
+from rela.model.int8 import why_not_int8
+from rela.model.quantised import QuantisedTransformer
 from rela.model.transformer import Transformer
 
 
@@ -20,10 +22,11 @@ class Engine:
         self.model, self.weights = model, list(model.parameters())
         self.asked: tuple[DecodeConfig, tuple] | None = None
         self.made: tuple[tuple, DeviceSearch] | None = None
+        self.quantised: tuple[tuple, QuantisedTransformer] | None = None
 
     def search_for(self, decode: DecodeConfig) -> DeviceSearch | None:
         """The search on the device, or None where the reference serves; engine="graphs" raises the reason instead."""
-        versions = tuple([(weight.data_ptr(), weight._version) for weight in self.weights])
+        versions = self.versions()
         if self.made is not None and self.asked == (decode, versions):
             return self.made[1]
         reason = why_not_graphs(self.model, decode)
@@ -38,6 +41,21 @@ class Engine:
             self.made = key, DeviceSearch(Network(self.model, dtype), decode.beam, decode.length_penalty)
         self.asked = decode, versions
         return self.made[1]
+
+    def versions(self) -> tuple:
+        """What changes whenever a weight does."""
+        return tuple([(weight.data_ptr(), weight._version) for weight in self.weights])
+
+    def reference(self, decode: DecodeConfig) -> Transformer | QuantisedTransformer:
+        """The model as the reference steps it: as it is, or a copy in int8, made once."""
+        if decode.precision != "int8":
+            return self.model
+        if reason := why_not_int8(device_of(self.model)):
+            raise ValueError(f'precision is "int8", which cannot serve here: {reason}')
+        versions = self.versions()
+        if self.quantised is None or self.quantised[0] != versions:
+            self.quantised = versions, QuantisedTransformer(self.model)
+        return self.quantised[1]
 
     def precision(self, decode: DecodeConfig) -> torch.dtype:
         if decode.precision == "auto":
@@ -54,6 +72,8 @@ class Engine:
 
 def why_not_graphs(model: Transformer, decode: DecodeConfig) -> str | None:
     """The first reason why search cannot stay on the device, or None if it can."""
+    if decode.precision == "int8":
+        return "it computes in bf16 or fp32, and int8 is asked for"
     if decode.sampling:
         return "sampling draws its random numbers on the host"
     if decode.beam > 64:

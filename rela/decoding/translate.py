@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from rela.decoding.engine import Engine
 from rela.decoding.sampling import sample
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
 from rela.model.layers import Packing
+from rela.model.quantised import QuantisedState, QuantisedTransformer
 from rela.model.state import DecoderState
 from rela.model.transformer import KEY_MULTIPLE, Transformer, round_up
 
@@ -180,28 +182,32 @@ class Translator:
         self, sources: list[list[int]], limits: Tensor, decode: DecodeConfig, numbers: list[int]
     ) -> list[list[Hypothesis]]:
         """Hypotheses of each source by the model as it is written, step by step."""
-        company = -len(sources) % (math.lcm(ROW_MULTIPLE, decode.beam) // decode.beam)
+        model = self.engine.reference(decode)
+        row_multiple = ROW_MULTIPLE if model is self.model else 1  # sums of integers are exact in any order
+        company = -len(sources) % (math.lcm(row_multiple, decode.beam) // decode.beam)
         together = sources + [sources[-1]] * company
-        state = self.start(together)
+        state = self.start(model, together)
         max_lengths = torch.cat([limits, limits[-1:].expand(company)]).to(self.device)
         if decode.sampling:
             seeds = [(decode.seed * 1_000_003 + number) % 2**63 for number in [*numbers, *[numbers[-1]] * company]]
             found = sample(
-                self.model.decode_step, state, max_lengths, samples=decode.beam, bos=BOS, eos=EOS, seeds=seeds,
+                model.decode_step, state, max_lengths, samples=decode.beam, bos=BOS, eos=EOS, seeds=seeds,
                 temperature=decode.temperature, banned=(PAD, BOS, UNK),
             )  # fmt: skip
         else:
             found = beam_search(
-                self.model.decode_step, state, max_lengths, beam=decode.beam, bos=BOS, eos=EOS,
-                alpha=decode.length_penalty, banned=(PAD, BOS, UNK), reorder=reorder, row_multiple=ROW_MULTIPLE,
+                model.decode_step, state, max_lengths, beam=decode.beam, bos=BOS, eos=EOS,
+                alpha=decode.length_penalty, banned=(PAD, BOS, UNK), reorder=reorder, row_multiple=row_multiple,
             )  # fmt: skip
         return found[: len(sources)]
 
-    def start(self, sources: list[list[int]]) -> DecoderState:
+    def start(
+        self, model: Transformer | QuantisedTransformer, sources: list[list[int]]
+    ) -> DecoderState | QuantisedState:
         """Encode the sources; the decoder's state before its first step."""
         batch = self.pack_evenly([(ids, []) for ids in sources])
         packing = Packing(batch.cu_source[: len(sources) + 1], batch.max_source)
-        return self.model.start(self.model.encode(batch.source, batch.source_positions, packing), packing)
+        return model.start(model.encode(batch.source, batch.source_positions, packing), packing)
 
     def longest_translations(self, sources: list[list[int]], decode: DecodeConfig) -> Tensor:
         """How many subwords each source's translation may have, [B], on the host."""
@@ -226,15 +232,16 @@ class Translator:
         text = self.subwords.decode(hypothesis.tokens)
         return Translation(text, hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
-        """The log-probability of each target, token by token, given its source."""
+    def score(self, sources: Sequence[str], targets: Sequence[str], **options) -> list[Scored]:
+        """The log-probability of each target, token by token, given its source; `options` as in `translate`."""
+        decode = dataclasses.replace(self.config.decode, **options)
         if len(sources) != len(targets):
             raise ValueError(f"there are {len(sources)} sources and {len(targets)} targets; wanted equally many")
         pairs = [self.encode_pair(source, target) for source, target in zip(sources, targets, strict=True)]
         answers: list[Scored | None] = [None] * len(pairs)
         longest = [max(len(source), len(target)) for source, target in pairs]
-        for batch in batches_by_length(longest, self.config.decode.batch_tokens):
-            log_probs = self.forced_log_probs([pairs[i] for i in batch])
+        for batch in batches_by_length(longest, decode.batch_tokens):
+            log_probs = self.forced_log_probs([pairs[i] for i in batch], self.engine.reference(decode))
             for i, values in zip(batch, log_probs, strict=True):
                 answers[i] = Scored(tuple(self.subwords.pieces([*pairs[i][1], EOS])), tuple(values))
         return [answer for answer in answers if answer is not None]
@@ -250,11 +257,14 @@ class Translator:
         return pair
 
     @torch.inference_mode()
-    def forced_log_probs(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+    def forced_log_probs(
+        self, pairs: list[tuple[list[int], list[int]]], model: Transformer | QuantisedTransformer | None = None
+    ) -> list[list[float]]:
         """Log-probabilities of each target's subwords and </s>."""
+        model = self.model if model is None else model
         batch = self.pack_evenly(pairs)
-        hidden = self.model(*model_inputs(batch))
-        log_probs = torch.log_softmax(self.model.logits(hidden).float(), -1)
+        hidden = model(*model_inputs(batch))
+        log_probs = torch.log_softmax(model.logits(hidden).float(), -1)
         chosen = log_probs.gather(-1, batch.target_out[:, None])[:, 0].cpu()
         bounds = batch.cu_target.tolist()
         return [chosen[bounds[i] : bounds[i + 1]].tolist() for i in range(len(pairs))]
@@ -274,7 +284,7 @@ def model_inputs(batch: Batch) -> tuple[Tensor, Tensor, Packing, Tensor, Tensor,
     return batch.source, batch.source_positions, sources, batch.target_in, batch.target_positions, targets
 
 
-def reorder(state: DecoderState, rows: Tensor, sentences: Tensor | None) -> DecoderState:
+def reorder(state: Any, rows: Tensor, sentences: Tensor | None) -> Any:
     state.reorder(rows, sentences)
     return state
 
