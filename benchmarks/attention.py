@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -30,6 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 OURS = "rela"
 ROWS = 2**18  # B · H · T of every dense shape
 HEADS = 16
+SLEEP = 2_000_000  # cycles, about a millisecond
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ def recipe() -> dict[str, str]:
 
 
 def milliseconds(function: Callable[[], object], repeats: int) -> float:
+    """Time on the device. It sleeps first, lest the host's share of the first call be counted with the others."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(SLEEP)
     start.record()
     for _ in range(repeats):
         function()
@@ -85,9 +90,10 @@ def take_turns(contenders: dict[str, Callable[[], object]], turns: int) -> dict[
             continue
         ready[name], repeats[name] = function, max(1, min(100, round(10 / once)))
     times: dict[str, list[float]] = {name: [] for name in ready}
-    for _ in range(turns):
-        for name, function in ready.items():
-            times[name].append(milliseconds(function, repeats[name]))
+    for turn in range(turns):
+        # the clock depends on what ran before, so the order changes
+        for name in random.Random(turn).sample(list(ready), len(ready)):
+            times[name].append(milliseconds(ready[name], repeats[name]))
     return times
 
 
@@ -191,6 +197,7 @@ def dense_section(D: int, T: int, causal: bool, ceiling: float, turns: int, comp
         "SDPA cuDNN": lambda *x: softmax_by(SDPBackend.CUDNN_ATTENTION, *x, scale, causal),
     }
     if compiled and T <= 4096:  # it forms the weights
+        torch._functorch.config.donated_buffer = False  # its gradient is taken many times
         eager = torch.compile(eager_relu)
         ways["relu, torch.compile"] = lambda *x: eager(*x, scale, causal)
     forwards = {name: lambda way=way: way(q.detach(), k.detach(), v.detach()) for name, way in ways.items()}
@@ -408,24 +415,29 @@ def main(out: Path, quick: bool = False, turns: int = 11, sections: Sequence[str
 
 def plot(out: Path) -> None:
     """Bars of TFLOP/s for the dense shapes, read from the rows in `out`; needs no GPU."""
+    from matplotlib.patches import Patch
+
     from rela.plots.style import PALETTE, new_figure, save_figure
 
     rows = [json.loads(line) for line in (out / "attention.jsonl").read_text().splitlines()]
     rows = [row for row in rows if row["tflops"] and row["section"] in ("forward", "backward")]
-    names = list(dict.fromkeys(row["contender"] for row in rows))
+    colors = dict(zip(dict.fromkeys(row["contender"] for row in rows), PALETTE, strict=False))
     figure = new_figure(height=4.6)
     for axes, section in zip(figure.subplots(2, 1), ("forward", "backward"), strict=True):
         here = [row for row in rows if row["section"] == section]
         shapes = list(dict.fromkeys(row["shape"] for row in here))
-        for i, name in enumerate(names):
-            heights = {row["shape"]: row["tflops"] for row in here if row["contender"] == name}
-            places = [j + (i - (len(names) - 1) / 2) * 0.8 / len(names) for j, s in enumerate(shapes) if s in heights]
-            axes.bar(places, list(heights.values()), 0.8 / len(names), label=name, color=PALETTE[i % len(PALETTE)])
-        axes.axhline(rows[0]["ceiling_tflops"], color="grey", linewidth=0.8, linestyle=":")
-        labels = [shape.replace(" causal", "\ncausal") for shape in shapes]
+        for j, shape in enumerate(shapes):
+            bars = [row for row in here if row["shape"] == shape]
+            for i, row in enumerate(bars):
+                place = j + (i - (len(bars) - 1) / 2) * 0.16
+                axes.bar(place, row["tflops"], 0.16, color=colors[row["contender"]])
+        axes.axhline(rows[0]["ceiling_tflops"], color="grey", linewidth=0.8, linestyle=":")  # a large matmul
+        labels = [shape.replace(" T", "\nT").replace(" causal", "\ncausal") for shape in shapes]
         axes.set_xticks(range(len(shapes)), labels, fontsize=6)
-        axes.set_ylabel(f"{section}, TFLOP/s")
-    figure.axes[0].legend(fontsize=6, ncols=4, loc="upper left", bbox_to_anchor=(0, 1.28), frameon=False)
+        axes.set_ylabel(f"{section}, TFLOP/s", fontsize=8)
+        axes.tick_params(axis="y", labelsize=7)
+    swatches = [Patch(color=color, label=name) for name, color in colors.items()]
+    figure.legend(handles=swatches, fontsize=7, ncols=3, loc="outside upper center", frameon=False)
     for path in save_figure(figure, out / "attention"):
         print(path)
 

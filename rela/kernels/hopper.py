@@ -62,8 +62,8 @@ def forward_tiles(problem: Problem) -> HopperTiles:
 
 def gradient_tiles(problem: Problem) -> HopperGradientTiles:
     if problem.q.shape[3] == 64:
-        return HopperGradientTiles(128, 2, True)
-    return HopperGradientTiles(64, 2, False)
+        return HopperGradientTiles(queries=128, stages=2, prefetch=True)
+    return HopperGradientTiles(queries=64, stages=2, prefetch=False)
 
 
 def forward(problem: Problem) -> Tensor:

@@ -87,7 +87,6 @@ def launch(
         "QUERIES": tiles.queries,
         "STAGES": tiles.stages,
         "PREFETCH": tiles.prefetch,
-        "LATE": tiles.late,
         "num_warps": 4,
     }
     return arguments, constants
@@ -156,171 +155,7 @@ def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, ROWS: g
 
 
 @gluon.jit
-def add_dq(dq, s_dq, b_dq, i_b, i_h, row, gradient_scale, I_W: gl.constexpr, D: gl.constexpr):
-    """Add a warpgroup's share of a tile of dQ, [64, 64], to global memory: its columns if D = 128, its rows if D = 64."""
-    tma.store_wait(0)
-    s_dq.index(I_W).reshape([64, 64]).store(b_dq * gradient_scale)
-    fence_async_shared()
-    if D == 128:
-        async_add_shared_to_global(dq, [i_b, i_h, row, I_W * 64], s_dq.index(I_W))
-    else:
-        async_add_shared_to_global(dq, [i_b, i_h, row + I_W * 64, 0], s_dq.index(I_W))
-
-
-@gluon.jit
-def product_dq(s_ds, s_k, slot, b_nothing, I_W: gl.constexpr, D: gl.constexpr, ROWS: gl.constexpr):
-    """Begin dS k over all keys of the program, for this warpgroup's share of the tile."""
-    b_dq = b_nothing
-    for i_w in gl.static_range(2):
-        ds_tile = s_ds.index(slot * 2 + i_w)
-        k_part = s_k.index(i_w).reshape([ROWS, D])
-        if D == 128:
-            k_part = k_part.slice(I_W * 64, 64, 1)
-        else:
-            ds_tile = ds_tile.slice(I_W * 64, 64, 1)
-        b_dq = warpgroup_mma(ds_tile.permute((1, 0)), k_part, b_dq, use_acc=i_w == 1, is_async=True)
-    return b_dq
-
-
-@gluon.jit
 def product_partition(arguments, I_W: gl.constexpr, D: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
-                      SCALED: gl.constexpr, SHIFTED: gl.constexpr, ROWS: gl.constexpr, QUERIES: gl.constexpr,
-                      STAGES: gl.constexpr, SLOTS: gl.constexpr, PREFETCH: gl.constexpr):  # fmt: skip
-    dq, dk, dv, s_q, s_k, s_v, s_do, s_ds, s_dq, k_full, v_full, q_full, q_empty, do_full, do_empty, ds_full, done, \
-        threshold, d_theta, threshold_scale, score_scale, output_scale, gradient_scale, i_b, i_hk, i_s, H, T, S = \
-        arguments  # fmt: skip
-    dtype: gl.constexpr = s_q.dtype
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, QUERIES, 16])
-    d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
-    q_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    w_layout: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
-    k_tile = s_k.index(I_W).reshape([ROWS, D])
-    v_tile = s_v.index(I_W).reshape([ROWS, D])
-    b_none = gl.zeros([ROWS, QUERIES], gl.float32, s_layout)
-    b_nothing = gl.zeros([64, 64], gl.float32, q_layout)
-    b_dk = gl.zeros([ROWS, D], gl.float32, d_layout)
-    b_dv = gl.zeros([ROWS, D], gl.float32, d_layout)
-    o_row = i_s + I_W * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout)) + T - S
-    o_col = gl.arange(0, QUERIES, gl.SliceLayout(0, s_layout))
-    stage = 0
-    phase = 0
-    n_t = (T + QUERIES - 1) // QUERIES
-    first = first_query(i_s, T, S, QUERIES, CAUSAL)
-    whole = first
-    if CAUSAL:
-        # tiles of queries from here on see every key of the warpgroup
-        whole = gl.minimum(gl.maximum(i_s + (I_W + 1) * ROWS - 1 + T - S + QUERIES - 1, 0) // QUERIES, n_t)
-        whole = gl.maximum(whole, first)
-    # dQ comes one tile late, so that neither warpgroup waits for the other's dS: a tile of zeros goes before the first
-    s_ds.index(I_W).store(gl.zeros([ROWS, QUERIES], dtype, s_layout))
-    fence_async_shared()
-    mbarrier.arrive(ds_full.index(0))
-    late_slot = 0
-    late_phase = 0
-    late_row = first * QUERIES
-    late_head = i_hk * GROUP
-    mbarrier.wait(k_full.index(I_W), 0)
-    mbarrier.wait(k_full.index(1 - I_W), 0)
-    mbarrier.wait(v_full.index(I_W), 0)
-    if PREFETCH:
-        mbarrier.wait(q_full.index(0), 0)
-        b_next = warpgroup_mma(k_tile, s_q.index(0).reshape([QUERIES, D]).permute((1, 0)), b_none, use_acc=False)
-    for i_g in range(GROUP):
-        if SHIFTED:
-            b_theta = gl.load(threshold + i_hk * GROUP + i_g).to(gl.float32) * threshold_scale
-            b_dtheta = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, s_layout))
-        for WHOLE in gl.static_range(2):
-            start = first
-            stop = whole
-            if WHOLE:
-                start = whole
-                stop = n_t
-            if WHOLE or CAUSAL:
-                for i_t in range(start, stop):
-                    q_tile = s_q.index(stage).reshape([QUERIES, D])
-                    do_tile = s_do.index(stage).reshape([QUERIES, D])
-                    next_stage = stage + 1
-                    next_phase = phase
-                    if next_stage == STAGES:
-                        next_stage = 0
-                        next_phase = phase ^ 1
-                    slot = late_slot + 1
-                    slot_phase = late_phase
-                    if slot == SLOTS:
-                        slot = 0
-                        slot_phase = late_phase ^ 1
-                    # [ROWS, QUERIES]
-                    if PREFETCH:
-                        b_s = b_next
-                    else:
-                        mbarrier.wait(q_full.index(stage), phase)
-                        b_s = warpgroup_mma(k_tile, q_tile.permute((1, 0)), b_none, use_acc=False, is_async=True)
-                    mbarrier.wait(do_full.index(stage), phase)
-                    b_dp = warpgroup_mma(v_tile, do_tile.permute((1, 0)), b_none, use_acc=False, is_async=True)
-                    if not PREFETCH:
-                        b_s = warpgroup_mma_wait(1, [b_s])
-                    if SCALED:
-                        b_s = b_s * score_scale
-                    if SHIFTED:
-                        b_s = b_s - b_theta
-                    if not WHOLE:
-                        o_t = i_t * QUERIES + o_col
-                        b_s = gl.where(o_t[None, :] >= o_row[:, None], b_s, 0.0)
-                    b_w = rectified(b_s, dtype)
-                    b_left = gl.convert_layout(b_w, w_layout, assert_trivial=True)
-                    b_dv = warpgroup_mma(b_left, do_tile, b_dv, is_async=True)
-                    b_dp = warpgroup_mma_wait(1, [b_dp])
-                    if SHIFTED:
-                        b_dtheta += gl.sum(gl.where(b_w != 0.0, b_dp, 0.0), axis=1)
-                    b_ds = rectified_gradient(b_dp, b_w)
-                    # once the last dS is complete, both warpgroups have done with the one before, whose slot this is
-                    mbarrier.wait(ds_full.index(late_slot), late_phase)
-                    s_ds.index(slot * 2 + I_W).store(b_ds)
-                    fence_async_shared()
-                    mbarrier.arrive(ds_full.index(slot))
-                    b_dq = product_dq(s_ds, s_k, late_slot, b_nothing, I_W, D, ROWS)
-                    b_right = gl.convert_layout(b_ds, w_layout, assert_trivial=True)
-                    b_dk = warpgroup_mma(b_right, q_tile, b_dk, is_async=True)
-                    b_dv, b_left, b_dq = warpgroup_mma_wait(1, [b_dv, b_left, b_dq])
-                    mbarrier.arrive(do_empty.index(stage))
-                    if PREFETCH:
-                        mbarrier.wait(q_full.index(next_stage), next_phase)
-                        q_next = s_q.index(next_stage).reshape([QUERIES, D])
-                        b_next = warpgroup_mma(k_tile, q_next.permute((1, 0)), b_none, use_acc=False, is_async=True)
-                    add_dq(dq, s_dq, b_dq, i_b, late_head, late_row, gradient_scale, I_W, D)
-                    if PREFETCH:
-                        b_dk, b_right = warpgroup_mma_wait(1, [b_dk, b_right])
-                        mbarrier.arrive(q_empty.index(stage))
-                        b_next = warpgroup_mma_wait(0, [b_next])
-                    else:
-                        b_dk, b_right = warpgroup_mma_wait(0, [b_dk, b_right])
-                        mbarrier.arrive(q_empty.index(stage))
-                    stage = next_stage
-                    phase = next_phase
-                    late_slot = slot
-                    late_phase = slot_phase
-                    late_row = i_t * QUERIES
-                    late_head = i_hk * GROUP + i_g
-        if SHIFTED:
-            n_s = (S + 2 * ROWS - 1) // (2 * ROWS)
-            i_part = ((i_b * H + i_hk * GROUP + i_g) * n_s * 2 + i_s // ROWS + I_W).to(gl.int64)
-            gl.store(d_theta + i_part, gl.sum(b_dtheta, axis=0))
-    mbarrier.wait(ds_full.index(late_slot), late_phase)
-    b_dq = warpgroup_mma_wait(0, [product_dq(s_ds, s_k, late_slot, b_nothing, I_W, D, ROWS)])
-    mbarrier.arrive(done)
-    add_dq(dq, s_dq, b_dq, i_b, late_head, late_row, gradient_scale, I_W, D)
-    s_v.index(I_W).reshape([ROWS, D]).store((b_dv * output_scale).to(dtype))
-    # the other warpgroup has finished with the keys
-    mbarrier.wait(done, 0)
-    s_k.index(I_W).reshape([ROWS, D]).store((b_dk * gradient_scale).to(dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(dv, [i_b, i_hk, i_s + I_W * ROWS, 0], s_v.index(I_W))
-    tma.async_copy_shared_to_global(dk, [i_b, i_hk, i_s + I_W * ROWS, 0], s_k.index(I_W))
-    tma.store_wait(0)
-
-
-@gluon.jit
-def product_partition_early(arguments, I_W: gl.constexpr, D: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
                       SCALED: gl.constexpr, SHIFTED: gl.constexpr, ROWS: gl.constexpr, QUERIES: gl.constexpr,
                       STAGES: gl.constexpr, PREFETCH: gl.constexpr):  # fmt: skip
     dq, dk, dv, s_q, s_k, s_v, s_do, s_ds, s_dq, k_full, v_full, q_full, q_empty, do_full, do_empty, ds_full, done, \
@@ -484,10 +319,8 @@ def backward_kernel(
     QUERIES: gl.constexpr,
     STAGES: gl.constexpr,
     PREFETCH: gl.constexpr,
-    LATE: gl.constexpr,
 ):
     ROWS: gl.constexpr = 64
-    SLOTS: gl.constexpr = 3 if LATE else 2
     dtype: gl.constexpr = q.dtype
     n_s = (S + 2 * ROWS - 1) // (2 * ROWS)
     i_s = gl.program_id(0) % n_s * 2 * ROWS
@@ -499,7 +332,7 @@ def backward_kernel(
     s_v = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], v.layout)
     s_q = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, QUERIES, D], q.layout)
     s_do = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, QUERIES, D], d_out.layout)
-    s_ds = gl.allocate_shared_memory(dtype, [2 * SLOTS, ROWS, QUERIES], ds_layout)
+    s_ds = gl.allocate_shared_memory(dtype, [4, ROWS, QUERIES], ds_layout)
     s_dq = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 64, 64], dq.layout)
     k_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
@@ -507,12 +340,12 @@ def backward_kernel(
     q_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     do_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    ds_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     for i in gl.static_range(2):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
-    for i in gl.static_range(SLOTS):
+    for i in gl.static_range(2):
         mbarrier.init(ds_full.index(i), count=2)
     for i in gl.static_range(STAGES):
         mbarrier.init(q_full.index(i), count=1)
@@ -526,35 +359,18 @@ def backward_kernel(
     products = (dq, dk, dv, s_q, s_k, s_v, s_do, s_ds, s_dq, k_full, v_full, q_full, q_empty, do_full, do_empty, ds_full,
                 done, threshold, d_theta, threshold_scale, score_scale, output_scale, gradient_scale, i_b, i_hk, i_s,
                 H, T, S)  # fmt: skip
-    if LATE:
-        gl.warp_specialize(
-            [
-                (
-                    product_partition,
-                    (products, 0, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, SLOTS, PREFETCH),
-                ),
-                (
-                    product_partition,
-                    (products, 1, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, SLOTS, PREFETCH),
-                ),
-                (load_partition, (loads, GROUP, CAUSAL, ROWS, QUERIES, STAGES, PREFETCH)),
-            ],
-            [4, 1],
-            [240, 24],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (
-                    product_partition_early,
-                    (products, 0, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
-                ),
-                (
-                    product_partition_early,
-                    (products, 1, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
-                ),
-                (load_partition, (loads, GROUP, CAUSAL, ROWS, QUERIES, STAGES, PREFETCH)),
-            ],
-            [4, 1],
-            [240, 24],
-        )
+    gl.warp_specialize(
+        [
+            (
+                product_partition,
+                (products, 0, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
+            ),
+            (
+                product_partition,
+                (products, 1, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
+            ),
+            (load_partition, (loads, GROUP, CAUSAL, ROWS, QUERIES, STAGES, PREFETCH)),
+        ],
+        [4, 1],
+        [240, 24],
+    )

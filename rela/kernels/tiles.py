@@ -41,12 +41,11 @@ class HopperTiles:
 
 @dataclass(frozen=True)
 class HopperGradientTiles:
-    """Queries of a tile, tiles under way, whether scores are computed a tile ahead, and dQ a tile late."""
+    """Queries of a tile, tiles under way, and whether scores are computed one tile ahead."""
 
     queries: int
     stages: int
     prefetch: bool
-    late: bool = False
 
 
 SHORT = 128  # sequences up to this length leave large tiles half empty
