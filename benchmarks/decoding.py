@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import sys
@@ -39,15 +38,18 @@ Side = Callable[[list[list[int]]], None]
 def main() -> None:
     options = arguments()
     if options.draw:
-        draw(json.loads(options.draw.read_text(encoding="utf-8")), options.draw.with_suffix(""))
+        draw(read_rows(options.draw), options.draw.with_suffix(""))
         return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sides = {kind: rela_side(kind, options, device) for kind in options.kinds.split(",") if can_run(kind)}
     if options.marian:
         sides["marian"] = marian_side(options, device)
-    rows = []
-    for batch in map(int, options.batches.split(",")):
-        for length in options.lengths.split(","):
+    path = options.out / f"{options.name}.jsonl" if options.out else None
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", encoding="utf-8")
+    for length in options.lengths.split(","):
+        for batch in map(int, options.batches.split(",")):
             batches = draw_sources(length, batch, options)
             measured = {
                 name: side for name, side in sides.items() if name != "marian" or length in options.marian_lengths
@@ -56,16 +58,17 @@ def main() -> None:
             for _ in range(options.turns):
                 for speed in speeds.values():
                     speed.measure()
-            rows += [row_of(name, speeds, batch, length, options, device) for name in speeds]
-            print_rows(rows[-len(speeds) :])
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        path = options.out / f"{options.name}.json"
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-        if find_spec("matplotlib"):
-            draw(rows, path.with_suffix(""))
+            rows = [row_of(name, speeds, batch, length, options, device) for name in speeds]
+            print_rows(rows)
+            if path is not None:  # as they come, so that a run that is cut short leaves what it has measured
+                with path.open("a", encoding="utf-8") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in rows)
+    if path is not None and find_spec("matplotlib"):
+        draw(read_rows(path), path.with_suffix(""))
+
+
+def read_rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def arguments() -> argparse.Namespace:
@@ -77,7 +80,7 @@ def arguments() -> argparse.Namespace:
         "--marian", action="store_true", help="also Hugging Face Marian of the same sizes, SDPA, bfloat16"
     )
     parser.add_argument("--batches", default="1,64", help="sentences decoded together")
-    parser.add_argument("--lengths", default="10,20,30,40,60,80,mixed", help="source lengths")
+    parser.add_argument("--lengths", default="30,mixed,10,60,20,40,80", help="source lengths")
     parser.add_argument("--mean-length", type=float, default=30.0, help="of mixed lengths")
     parser.add_argument("--marian-lengths", default="10,30,60,mixed", help="those of them that Marian is measured at")
     parser.add_argument("--sentences", type=int, default=2, help="different sentences, and at least one batch")
@@ -191,8 +194,7 @@ class Speeds:
         self.side, self.batches, self.seconds, self.device = side, batches, seconds, device
         self.tokens = sum(len(source) + 1 for batch in batches for source in batch)
         self.measured: list[float] = []
-        for sources in batches:  # compiles and captures
-            side(sources)
+        self.side(batches[0])  # compiles and captures
 
     def measure(self) -> None:
         self.wait()

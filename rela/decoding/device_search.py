@@ -125,9 +125,9 @@ class DeviceSearch:
         state = buffers.state
         rows, vocabulary = seats * self.beam, network.output.size(0)
         in_chain = rows <= network.thin_rows
-        hidden, seated = network.step(
-            state, buffers.places, buffers.limits, buffers.room, buffers.cache, buffers.memory, buffers.seated,
-            sentences=seats, beam=self.beam, in_chain=in_chain,
+        hidden = network.step(
+            state, buffers.places, buffers.room, buffers.cache, buffers.memory, buffers.seated, sentences=seats,
+            beam=self.beam, in_chain=in_chain,
         )  # fmt: skip
         logits = torch.empty(rows, vocabulary, device=self.device)
         tiles = torch.empty(3, rows, top_candidates.tiles_of(vocabulary), device=self.device)
@@ -135,8 +135,9 @@ class DeviceSearch:
         log_probs = torch.empty(rows, self.count, device=self.device)
         tokens = torch.empty(rows, self.count, dtype=torch.int32, device=self.device)
         top_candidates.best_tokens(
-            logits, tiles, seated, self.banned, log_probs, tokens, beam=self.beam, eos=EOS, in_chain=in_chain
-        )
+            logits, tiles, buffers.places, state.lengths, buffers.limits, self.banned, log_probs, tokens, beam=self.beam,
+            eos=EOS, in_chain=in_chain,
+        )  # fmt: skip
         beam_step.advance(
             state, log_probs, tokens, buffers.places, buffers.limits, buffers.room, self.penalties, sentences=seats,
             vocabulary=vocabulary, eos=EOS, in_chain=in_chain,

@@ -203,10 +203,10 @@ class Network:
         return context, squares
 
     def step(
-        self, state: Hypotheses, places: Tensor, limits: Tensor, room: Tensor, cache: Tensor, memory: Tensor,
-        table: Tensor, *, sentences: int, beam: int, in_chain: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The next position of the rows of the first `sentences` seats: hidden states [R, C], and who sits there [seats, 3].
+        self, state: Hypotheses, places: Tensor, room: Tensor, cache: Tensor, memory: Tensor, table: Tensor, *,
+        sentences: int, beam: int, in_chain: bool,
+    ) -> Tensor:  # fmt: skip
+        """The next position of the rows of the first `sentences` seats: hidden states [R, C].
 
         cache is [L, 2, slots, C], memory [M, L · 2C], table [seats, 4] as in `encode` with the sentences' rows as queries.
         """
@@ -216,10 +216,9 @@ class Network:
         first, norms = self.decoder_norms
         residual = torch.empty(rows, width, dtype=torch.float32, device=self.device)
         x = torch.empty(rows, width, dtype=self.dtype, device=self.device)
-        seats = torch.empty(sentences, 3, dtype=torch.int32, device=self.device)
         step_layers.embed(
-            state.last, places, state.lengths, limits, state.done, self.target_table, self.positions, self.scale, first,
-            residual, x, seats, beam=beam, in_chain=in_chain,
+            state.last, places, state.lengths, self.target_table, self.positions, self.scale, first, residual, x,
+            beam=beam, in_chain=in_chain,
         )  # fmt: skip
         stream = Stream(residual, x, thin=in_chain)
         for i, layer in enumerate(self.decoder):
@@ -228,8 +227,9 @@ class Network:
             qkv = stream.project(attention.qkv, attention.qkv_bias)
             context, squares = self.new_context(rows, attention)
             step_attention.attend_cache(
-                qkv, cache[i, 0], cache[i, 1], state.ancestry, seats, room, attention.gate, attention.threshold, context,
-                squares, beam=beam, heads=self.heads, activation=attention.activation, in_chain=in_chain,
+                qkv, cache[i, 0], cache[i, 1], state.ancestry, places, state.lengths, state.done, room, attention.gate,
+                attention.threshold, context, squares, beam=beam, heads=self.heads, activation=attention.activation,
+                in_chain=in_chain,
             )  # fmt: skip
             change = stream.change(context, attention.out, attention.out_bias, squares, attention.epsilon)
             stream.add(change, norms[3 * i])
@@ -239,7 +239,7 @@ class Network:
             stream.add(change, norms[3 * i + 1])
             self.feed_forward(stream, layer, norms[3 * i + 2])
         stream.settle()
-        return stream.x, seats
+        return stream.x
 
 
 class Stream:

@@ -1,11 +1,10 @@
 """Kernels of a chain that start before the one in front has ended (programmatic dependent launch, Hopper and later).
 
-A short kernel spends much of its time on being launched and on its first loads. Launched early, it asks for what no
-kernel near it writes, such as weights, and then waits until the kernel in front has ended and its results can be seen.
-Every kernel of a chain must wait before it ends, whether or not it reads what the one in front wrote: the next relies on it.
-
-The kernel behind may start when every program of this one has allowed it. Allowed before the wait, the next kernel may
-read ahead what was written before the chain began; allowed after it, also what the kernels in front of this one wrote.
+A short kernel spends much of its time on being launched and on its first loads. Launched early, it asks for what was
+written before the chain began, such as weights, and then waits until the kernel in front has ended and its results can
+be seen. Every kernel of a chain must wait before it ends and before it writes, whether or not it reads what the one in front
+wrote: the next relies on it. The first of a chain is launched as any other, so that a chain never begins before what
+came before it has ended.
 """
 
 from functools import cache
@@ -18,10 +17,10 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
-def early(wanted: bool, tensor: Tensor) -> dict[str, Any]:
-    """Launch options for a kernel with a parameter EARLY, on the device of a tensor."""
-    if wanted and tensor.is_cuda and has_early_launch(tensor.device):
-        return {"EARLY": True, "launch_pdl": True}
+def early(in_chain: bool, tensor: Tensor, first: bool = False) -> dict[str, Any]:
+    """Launch options for a kernel with a parameter EARLY, on the device of a tensor; `first` of a chain or behind another."""
+    if in_chain and tensor.is_cuda and has_early_launch(tensor.device):
+        return {"EARLY": True, "launch_pdl": not first}
     return {"EARLY": False}
 
 
@@ -32,7 +31,7 @@ def has_early_launch(device: torch.device) -> bool:
 
 @triton.jit
 def let_next_start(EARLY: tl.constexpr):
-    """The kernel behind may be launched."""
+    """The kernel behind may be launched, once every program of this one has said so."""
     if EARLY:
         gdc_launch_dependents()
 

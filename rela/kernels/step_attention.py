@@ -26,20 +26,21 @@ CROWD = 8
 
 
 def attend_cache(
-    qkv: Tensor, keys: Tensor, values: Tensor, ancestry: Tensor, seats: Tensor, room: Tensor, gate: Tensor | None,
-    threshold: Tensor | None, context: Tensor, squares: Tensor | None, *, beam: int, heads: int, activation: str,
-    in_chain: bool = False,
+    qkv: Tensor, keys: Tensor, values: Tensor, ancestry: Tensor, places: Tensor, lengths: Tensor, done: Tensor,
+    room: Tensor, gate: Tensor | None, threshold: Tensor | None, context: Tensor, squares: Tensor | None, *,
+    beam: int, heads: int, activation: str, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """One more position of R rows: qkv [R, 3 · H · D] joins the cache, context [R, H · D] and, if wanted, squares [R, H] come out.
 
-    Row r is beam r % beam of the sentence in seat r // beam. seats [R / beam, 3] (`step_layers.embed` writes them) say at which
-    place it lives, -1 if nobody sits there, and how many positions of it are filled. A place owns `room` positions of `beam`
-    slots each in keys and values [slots, H · D]; ancestry is [places, beam, room].
+    Row r is beam r % beam of the sentence at places[r // beam]; a place below zero is an empty seat, and a sentence that is
+    `done` is left alone. A place owns `room` positions of `beam` slots each in keys and values [slots, H · D], of which
+    `lengths` [places] are filled; ancestry is [places, beam, room]. All of these but the new position are written
+    before a chain begins (`in_chain`, see early_launch.py).
     """
     rows, width = context.shape
     size, sentences = width // heads, rows // beam
     self_attention_kernel[(sentences, heads)](
-        qkv, keys, values, ancestry, seats, room, gate, threshold, context, squares, size**-0.5,
+        qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, size**-0.5,
         BEAM=beam, BB=max(16, power_of_2(beam)), H=heads, D=size, BD=max(16, power_of_2(size)), BS=SLOTS,
         ACTIVATION=activation, SPARSE=sentences >= CROWD, PRECISION=PRECISION, num_warps=4, num_stages=1,
         **early(in_chain, qkv),
@@ -48,7 +49,7 @@ def attend_cache(
 
 @triton.jit
 def self_attention_kernel(
-    qkv, keys, values, ancestry, seats, room, gate, threshold, context, squares, scale,
+    qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, scale,
     BEAM: tl.constexpr, BB: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BS: tl.constexpr,
     ACTIVATION: tl.constexpr, SPARSE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -59,11 +60,11 @@ def self_attention_kernel(
     o_d = tl.arange(0, BD)
     m_d = o_d < D
     b_gate, theta = load_head(gate, threshold, i_h, o_d, D)
-    # the kernel in front lets this one start after its own wait, so the seats are written
-    i_place = tl.load(seats + i_seat * 3, cache_modifier=".cg")
-    length = tl.load(seats + i_seat * 3 + 1, cache_modifier=".cg")
+    i_place = tl.load(places + i_seat)
     stride = tl.load(room)
-    if i_place < 0:
+    m_place = i_place >= 0
+    length = tl.load(lengths + i_place, mask=m_place, other=0)
+    if tl.load(done + i_place, mask=m_place, other=1) != 0:
         wait_for_results(EARLY)
         return
     first = i_place.to(tl.int64) * stride * BEAM
@@ -199,7 +200,8 @@ def load_head(gate, threshold, i_h, o_d, D: tl.constexpr):
     b_gate = tl.zeros(o_d.shape, dtype=tl.float32)
     theta = 0.0
     if gate is not None:
-        b_gate = tl.load(gate + i_h * D + o_d, mask=o_d < D, other=0.0)
+        # as the exponent of 2 that its sigmoid wants
+        b_gate = tl.load(gate + i_h * D + o_d, mask=o_d < D, other=0.0) * -1.4426950408889634
     if threshold is not None:
         theta = tl.load(threshold + i_h)
     return b_gate, theta
@@ -233,9 +235,10 @@ def store_context(
     """The context [BQ, BD] behind its gate and, where a norm follows, the sum of the squares before it."""
     if ACTIVATION == "softmax":
         b_out /= b_total[:, None]
+    b_gated = b_out
+    if gate is not None:
+        b_gated = b_out / (1.0 + tl.exp2(b_gate[None, :] * b_out))
+    p_out = context + o_row[:, None] * (H * D) + i_h * D + o_d[None, :]
+    tl.store(p_out, b_gated.to(context.dtype.element_ty), mask=m_row[:, None] & (o_d < D)[None, :])
     if squares is not None:
         tl.store(squares + o_row * H + i_h, tl.sum(b_out * b_out, axis=1), mask=m_row)
-    if gate is not None:
-        b_out *= tl.sigmoid(b_gate[None, :] * b_out)
-    p_out = context + o_row[:, None] * (H * D) + i_h * D + o_d[None, :]
-    tl.store(p_out, b_out.to(context.dtype.element_ty), mask=m_row[:, None] & (o_d < D)[None, :])

@@ -49,53 +49,39 @@ class Norm:
 
 
 def embed(
-    tokens: Tensor, places: Tensor, lengths: Tensor, limits: Tensor, done: Tensor, table: Tensor, positions: Tensor,
-    scale: float, norm: Norm | None, residual: Tensor, x: Tensor, seats: Tensor, *, beam: int, in_chain: bool = False,
+    tokens: Tensor, places: Tensor, lengths: Tensor, table: Tensor, positions: Tensor, scale: float, norm: Norm | None,
+    residual: Tensor, x: Tensor, *, beam: int, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """The last token of every row at its position: √C · table[token] + positions[length], zero in an empty seat.
 
-    tokens are [places, beam]; residual [R, C] is float32, x [R, C] what the first product takes, normed if `norm`. Also
-    writes, for the kernels behind, seats [R / beam, 3]: the place of each seat, or -1 if nobody sits there who is not
-    done; the place's length; and whether that has reached the limit.
+    tokens are [places, beam]; residual [R, C] is float32, x [R, C] what the first product takes, normed if `norm`.
     """
     rows, width = x.shape
     embed_kernel[(rows,)](
-        tokens, places, lengths, limits, done, table, positions, scale, *norm_arguments(norm), residual, x, seats,
-        BEAM=beam, C=width, BC=power_of_2(width), num_warps=4, **early(in_chain, x),
+        tokens, places, lengths, table, positions, scale, *norm_arguments(norm), residual, x, BEAM=beam, C=width,
+        BC=power_of_2(width), num_warps=4, **early(in_chain, x, first=True),
     )  # fmt: skip
 
 
 @triton.jit
 def embed_kernel(
-    tokens, places, lengths, limits, done, table, positions, scale, norm_weight, norm_bias, epsilon, residual, x, seats,
+    tokens, places, lengths, table, positions, scale, norm_weight, norm_bias, epsilon, residual, x,
     BEAM: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_r = tl.program_id(0)
     o_c = tl.arange(0, BC)
     m_c = o_c < C
-    if norm_weight is not None:
-        b_weight, b_bias = load_norm(norm_weight, norm_bias, o_c, C)
-    wait_for_results(EARLY)
-    i_seat = i_r // BEAM
-    i_place = tl.load(places + i_seat)
-    if tl.load(done + i_place, mask=i_place >= 0, other=1) != 0:
-        i_place = -1
+    i_place = tl.load(places + i_r // BEAM)
     b_x = tl.zeros([BC], dtype=tl.float32)
-    length = 0
-    at_limit = 0
     if i_place >= 0:
         token = tl.load(tokens + i_place * BEAM + i_r % BEAM).to(tl.int64)
-        length = tl.load(lengths + i_place)
-        at_limit = (length >= tl.load(limits + i_place)).to(tl.int32)
+        position = tl.load(lengths + i_place).to(tl.int64)
         b_x = tl.load(table + token * C + o_c, mask=m_c, other=0.0).to(tl.float32) * scale
-        b_x += tl.load(positions + length.to(tl.int64) * C + o_c, mask=m_c, other=0.0)
-    if i_r % BEAM == 0:
-        tl.store(seats + i_seat * 3, i_place)
-        tl.store(seats + i_seat * 3 + 1, length)
-        tl.store(seats + i_seat * 3 + 2, at_limit)
+        b_x += tl.load(positions + position * C + o_c, mask=m_c, other=0.0)
     tl.store(residual + i_r * C + o_c, b_x, mask=m_c)
     if norm_weight is not None:
+        b_weight, b_bias = load_norm(norm_weight, norm_bias, o_c, C)
         b_x = tl.reshape(layer_norm(b_x[None, :], m_c[None, :], b_weight, b_bias, epsilon, C), [BC])
     tl.store(x + i_r * C + o_c, b_x.to(x.dtype.element_ty), mask=m_c)
 
@@ -153,6 +139,7 @@ def thin_linear_kernel(
     x, weight, bias, out, R, N, N_K: tl.constexpr, LENGTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     BK: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    let_next_start(EARLY)
     i_part = tl.program_id(2)
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
     o_r = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -160,9 +147,7 @@ def thin_linear_kernel(
     first = i_part * LENGTH
     b_w = load_tile(weight, o_n, first + o_k, N, N_K)
     b_bias = load_vector(bias, o_n, N)
-    # after the wait: what attention reads ahead was written by the kernel in front of this one
     wait_for_results(EARLY)
-    let_next_start(EARLY)
     b_out = tl.dot(load_tile(x, o_r, first + o_k, R, N_K), tl.trans(b_w), input_precision=PRECISION)
     for i_k in range(first + BK, tl.minimum(first + LENGTH, N_K), BK):
         b_w = load_tile(weight, o_n, i_k + o_k, N, N_K)
@@ -199,6 +184,7 @@ def norm_linear_kernel(
     BR: tl.constexpr, COPIES: tl.constexpr, BN: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
+    let_next_start(EARLY)
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
     o_r = tl.program_id(1) * BR + tl.arange(0, BR)
     o_c = tl.arange(0, BC)
@@ -206,9 +192,7 @@ def norm_linear_kernel(
     b_bias = load_vector(bias, o_n, N)
     b_norm_weight, b_norm_bias = load_norm(norm_weight, norm_bias, o_c, C)
     b_change_bias = load_vector(change_bias, o_c, C)
-    # after the wait: what attention reads ahead was written by the kernels in front of this one
     wait_for_results(EARLY)
-    let_next_start(EARLY)
     mask = (o_r < R)[:, None] & (o_c < C)[None, :]
     # [BR, BC]
     b_sum = changed(residual, y, b_change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H)

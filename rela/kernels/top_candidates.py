@@ -79,31 +79,33 @@ def tile_kernel(
 
 
 def best_tokens(
-    logits: Tensor, tiles: Tensor, seats: Tensor, banned: Tensor, log_probs: Tensor, tokens: Tensor, *, beam: int,
-    eos: int, in_chain: bool = False,
+    logits: Tensor, tiles: Tensor, places: Tensor, lengths: Tensor, limits: Tensor, banned: Tensor, log_probs: Tensor,
+    tokens: Tensor, *, beam: int, eos: int, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """The best tokens of each row [R, count] and their log-probabilities, best first; no banned one is among them.
 
-    Rows whose seat (see `step_layers.embed`) is at its limit may only end. Where there are not `count` tokens, -inf follows.
+    Row r is of the sentence at places[r // beam]; one whose length has reached its limit may only end. Where there are not
+    `count` tokens, -inf follows.
     """
     (rows, vocabulary), count = logits.shape, tokens.size(1)
     size = power_of_2(count) * TILE
     best_kernel[(rows,)](
-        logits, tiles, seats, banned, log_probs, tokens, rows, vocabulary, tiles.size(2), BANNED=banned.numel(),
-        BEAM=beam, EOS=eos, COUNT=count, BC=power_of_2(count), BT=power_of_2(tiles.size(2)), BV=TILE,
+        logits, tiles, places, lengths, limits, banned, log_probs, tokens, rows, vocabulary, tiles.size(2),
+        BANNED=banned.numel(), BEAM=beam, EOS=eos, COUNT=count, BC=power_of_2(count), BT=power_of_2(tiles.size(2)), BV=TILE,
         num_warps=max(1, min(8, size // 1024)), **early(in_chain, logits),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def best_kernel(
-    logits, tiles, seats, banned, log_probs, tokens, R, V, n_tiles, BANNED: tl.constexpr, BEAM: tl.constexpr,
+    logits, tiles, places, lengths, limits, banned, log_probs, tokens, R, V, n_tiles, BANNED: tl.constexpr, BEAM: tl.constexpr,
     EOS: tl.constexpr, COUNT: tl.constexpr, BC: tl.constexpr, BT: tl.constexpr, BV: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
-    wait_for_results(EARLY)
     i_r = tl.program_id(0)
-    at_limit = tl.load(seats + i_r // BEAM * 3 + 2)
+    i_place = tl.maximum(tl.load(places + i_r // BEAM), 0)
+    at_limit = tl.load(lengths + i_place) >= tl.load(limits + i_place)
+    wait_for_results(EARLY)
     o_t = tl.arange(0, BT)
     m_t = o_t < n_tiles
     p_tile = tiles + i_r * n_tiles + o_t
@@ -134,7 +136,7 @@ def best_kernel(
         b_words = tl.where(b_words == best, EMPTY, b_words)
         value = value_of(best)
         token = index_of(best)
-        if at_limit != 0:
+        if at_limit:
             value = end if i == 0 else float("-inf")
             token = EOS if i == 0 else NO_INDEX
         tl.store(log_probs + i_r * COUNT + i, value - top - log_total)

@@ -225,6 +225,22 @@ def test_captured_graphs_find_what_the_reference_finds(kind, beam):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["rela-g", "softmax"])
+def test_kernels_that_start_early_find_what_the_reference_finds(kind):
+    """One sentence at a time, in float32: a kernel that read before the one in front had written would show."""
+    model = make_model(kind, vocabulary_size=3000, width=512, heads=8, feed_forward=2048, max_length=200).cuda()
+    network = Network(model, torch.float32)
+    network.thin_rows = 16
+    search = DeviceSearch(network, 4, 0.6)
+    with torch.inference_mode():
+        for source in make_sources(12, seed=7):
+            limits = [2 * len(source) + 4]
+            wanted = reference(model, [source], limits, 4, 0.6)
+            for _ in range(4):
+                assert_same(search.search([source], limits), wanted, 1e-3)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("thin_rows", [0, 16])
 def test_bfloat16_scores_are_those_of_float32_to_its_rounding(thin_rows):
     """Forced to one word, so that no tie of rounding decides: every step's arithmetic is compared, not the search."""

@@ -37,7 +37,7 @@ def options(case, heads, width):
 @pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
 @pytest.mark.parametrize(("length", "crowd"), [(0, 8), (1, 1), (70, 8), (70, 1)])
 def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, monkeypatch):
-    """Two sentences and two empty seats; each position of a row lies in a row of its own; with and without unseen slots."""
+    """Two sentences, an empty seat and one that is done; each position of a row lies in a row of its own; with and without unseen slots."""
     monkeypatch.setattr(step_attention, "CROWD", crowd)
     beam, heads, size, room = 3, 2, 12, 75
     width = heads * size
@@ -45,17 +45,19 @@ def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, mo
     keys, values = draw(3 * room * beam, width, seed=1), draw(3 * room * beam, width, seed=2)
     untouched = keys.clone()
     ancestry = torch.randint(0, beam, (3, beam, room), dtype=torch.int8).to(DEVICE)
-    places = [2, -1, 1, -1]
-    seats = torch.tensor([[place, length, 0] for place in places], dtype=torch.int32, device=DEVICE)
+    places = [2, -1, 1, 0]
+    seats, lengths, done = (
+        torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (places, [5, length, length], [1, 0, 0])
+    )
     qkv = draw(len(places) * beam, 3 * width, seed=3)
     context, squares = torch.full((12, width), 7.0, device=DEVICE), torch.full((12, heads), 7.0, device=DEVICE)
     attend_cache(
-        qkv, keys, values, ancestry, seats, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate, threshold,
-        context, squares, beam=beam, heads=heads, activation=activation,
+        qkv, keys, values, ancestry, seats, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
+        threshold, context, squares, beam=beam, heads=heads, activation=activation,
     )  # fmt: skip
     for row in range(12):
         place = places[row // beam]
-        if place < 0:
+        if place < 1:
             assert (context[row] == 7.0).all()
             continue
         slots = [(place * room + p) * beam + int(ancestry[place, row % beam, p]) for p in range(length)]
