@@ -27,13 +27,16 @@ class QuantisedLinear:
         self.scales = scales / LEVELS  # [N]; a row's largest value then is its scale
         self.zeros = torch.zeros_like(scales, dtype=torch.int32)
         self.bias = None if bias is None else bias.detach().float().clone()
-        self.shift = torch.tensor(ZERO + 0.5)
+        self.shift = torch.full(
+            (weight.size(1),), ZERO + 0.5
+        )  # a vector: a number would keep the loop from vectorising
 
     def __call__(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
         """x [R, K] to [R, N]; a `factor` [R, 1] multiplies the rows of x and is not rounded."""
         largest = x.abs().amax(1, keepdim=True).clamp_(min=SMALLEST)
         # 128.5 + 127 x / largest lies in [1.5, 255.5]: cutting the fraction off rounds to the nearest
-        rounded = torch.addcdiv(self.shift, x, largest, value=LEVELS).to(torch.uint8)
+        rounded = torch.addcdiv(self.shift, x, largest, value=LEVELS)
+        rounded = rounded.to(torch.int16).to(torch.uint8)  # two vectorised conversions, where PyTorch has no direct one
         sums = torch.ops.onednn.qlinear_pointwise(
             rounded, 1.0, ZERO, self.packed, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )

@@ -15,6 +15,7 @@ from rela.attention.packed import attend_packed, pad
 from rela.attention.weights import weights_of
 from rela.model.int8 import QuantisedLinear
 from rela.model.layers import DecoderLayer, EncoderLayer, FeedForward, Packing
+from rela.model.residual import Residual
 from rela.model.transformer import KEY_MULTIPLE, SMALL_PRODUCT, Transformer, round_up
 
 
@@ -102,8 +103,8 @@ class QuantisedAttention:
         """Self-attention of one more position: x [B · K, C], which also fills its place in the cache."""
         new = self.qkv(x).view(-1, beams, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)  # [3, B, H, K, D]
         end = (position + 1) * beams
-        cache[:, :, :, end - beams : end] = new[1:]
-        return self.look(new[0], cache[:, :, :, :end], allowed)
+        cache.narrow(3, end - beams, beams).copy_(new.narrow(0, 1, 2))
+        return self.look(new.select(0, 0), cache.narrow(3, 0, end), allowed)
 
     def cross_step(self, x: Tensor, memory: Tensor, beams: int, allowed: Tensor) -> Tensor:
         """Cross attention of one position: x [B · K, C] to each sentence's keys."""
@@ -143,17 +144,35 @@ class QuantisedFeedForward:
         return self.contract(self.expand(x).relu_())
 
 
+class Sublayer:
+    """x + f(x) with its layer norm, after the sum or on f's input: a Residual without dropout, and without module calls."""
+
+    def __init__(self, residual: Residual) -> None:
+        self.norm_first, norm = residual.norm_first, residual.norm
+        self.weight, self.bias, self.shape, self.eps = norm.weight, norm.bias, norm.normalized_shape, norm.eps
+
+    def before(self, x: Tensor) -> Tensor:
+        return torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps) if self.norm_first else x
+
+    def after(self, x: Tensor, change: Tensor) -> Tensor:
+        x = x + change
+        return x if self.norm_first else torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+
+
 class QuantisedLayer:
     """An encoder layer, or a decoder layer with its cross attention."""
 
     def __init__(self, layer: EncoderLayer | DecoderLayer) -> None:
         self.attention = QuantisedAttention(layer.attention, cross=False)
-        self.attention_residual = layer.attention_residual
+        self.attention_residual = Sublayer(layer.attention_residual)
         self.cross: QuantisedAttention | None = None
         if isinstance(layer, DecoderLayer):
-            self.cross, self.cross_residual = QuantisedAttention(layer.cross, cross=True), layer.cross_residual
+            self.cross, self.cross_residual = (
+                QuantisedAttention(layer.cross, cross=True),
+                Sublayer(layer.cross_residual),
+            )
         self.feed_forward = QuantisedFeedForward(layer.feed_forward)
-        self.feed_forward_residual = layer.feed_forward_residual
+        self.feed_forward_residual = Sublayer(layer.feed_forward_residual)
 
     def packed(self, x: Tensor, own: Packing, memory: Tensor | None = None, sources: Packing | None = None) -> Tensor:
         """All positions of packed sentences at once; causal where there is a memory to look at."""

@@ -1,0 +1,327 @@
+"""Beam search with Transformer base on a CPU: ours in int8 and fp32, CTranslate2 in both, Hugging Face Marian.
+
+    pip install ctranslate2 transformers
+    python benchmarks/decoding_cpu.py --out results
+
+Weights are random, and random weights never end a sentence: every side takes exactly `--steps` decoder steps with the same
+beam over the same batches of sources, whose lengths are drawn as in text (log-normal) and sorted, as translating a
+file sorts them. A clock runs from token ids to hypotheses. All sides take turns within one process, each after a rest
+in which the threads of the one before fall asleep; speeds are medians over the turns, ratios medians of each turn's ratio.
+CTranslate2 and Marian attend by softmax. Sides that are not installed are left out. `--profile` prints our own
+operations instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from rela.config import DecodeConfig, ModelConfig
+from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.decoding.beam import beam_search
+from rela.decoding.translate import reorder
+from rela.model.layers import Packing
+from rela.model.quantised import QuantisedTransformer
+from rela.model.transformer import Transformer
+
+Side = Callable[[list[list[int]]], None]
+"""Translates a batch of sources by `--steps` decoder steps."""
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    if options.profile:
+        profile(options)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        sides = make_sides(options, Path(folder))
+        rows = []
+        for batch in map(int, options.batches.split(",")):
+            batches = draw_sources(batch, options)
+            speeds: dict[str, list[float]] = {name: [] for name in sides}
+            for turn in range(options.turns + 1):
+                for name, side in sides.items():
+                    speed = tokens_per_second(side, batches if turn else batches[:1], options)
+                    if turn:  # the first only warms up
+                        speeds[name].append(speed)
+            rows += [row_of(name, speeds, batch, batches, options) for name in speeds]
+            print_rows(rows[-len(speeds) :])
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        path = options.out / f"{options.name}.json"
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", default="rela-g,softmax,rela-i", help="attention kinds of ours in int8")
+    parser.add_argument("--batches", default="1,32", help="sentences decoded together")
+    parser.add_argument(
+        "--sentences", type=int, default=64, help="sentences a turn with large batches; an eighth with 1"
+    )
+    parser.add_argument("--mean-length", type=float, default=25.0, help="mean subwords of a source")
+    parser.add_argument("--steps", type=int, default=25, help="decoder steps of each translation")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--rest", type=float, default=0.5, help="seconds before a side's clock starts")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: seconds of all threads together")
+    parser.add_argument("--only", default="", help="leave out the sides without this in their names")
+    parser.add_argument("--out", type=Path, help="folder for the rows")
+    parser.add_argument("--name", default="decoding-cpu")
+    parser.add_argument("--profile", action="store_true")
+    return parser.parse_args()
+
+
+def make_sides(options: argparse.Namespace, folder: Path) -> dict[str, Side]:
+    makers: dict[str, Callable[[], Side]] = {}
+    for kind in options.kinds.split(","):
+        makers[f"{kind} int8"] = lambda kind=kind: rela_side(kind, "int8", options)
+    first = options.kinds.split(",")[0]
+    makers[f"{first} fp32"] = lambda: rela_side(first, "fp32", options)
+    if find_spec("ctranslate2"):
+        makers["ctranslate2 int8"] = lambda: ctranslate2_side("int8", options, folder)
+        makers["ctranslate2 fp32"] = lambda: ctranslate2_side("float32", options, folder)
+    if find_spec("transformers"):
+        makers["marian fp32"] = lambda: marian_side(options)
+    return {name: make() for name, make in makers.items() if options.only in name}
+
+
+def draw_sources(batch: int, options: argparse.Namespace) -> list[list[list[int]]]:
+    """Batches of random ids, sorted by length, the same for every side; single sentences in no order."""
+    generator = torch.Generator().manual_seed(1)
+    count = max(options.sentences // 8, 1) if batch == 1 else -(-options.sentences // batch) * batch
+    logarithms = 0.6 * torch.randn(count, generator=generator) - 0.18
+    lengths = (options.mean_length * torch.exp(logarithms)).clamp(1, 150).long().tolist()
+    if batch > 1:
+        lengths.sort(reverse=True)
+    sources = [torch.randint(4, options.vocabulary, (n,), generator=generator).tolist() for n in lengths]
+    return [sources[start : start + batch] for start in range(0, count, batch)]
+
+
+def random_model(kind: str, options: argparse.Namespace) -> Transformer:
+    torch.manual_seed(1)
+    config = ModelConfig(
+        vocabulary_size=options.vocabulary, width=options.width, heads=options.width // 64 or 1,
+        feed_forward=4 * options.width, encoder_layers=options.layers, decoder_layers=options.layers, max_length=256,
+        encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
+    )  # fmt: skip
+    return Transformer(config).eval()
+
+
+def rela_side(kind: str, precision: str, options: argparse.Namespace) -> Side:
+    """Our own search, as the Translator runs it on a CPU."""
+    exact = random_model(kind, options)
+    model = QuantisedTransformer(exact) if precision == "int8" else exact
+    alpha = DecodeConfig().length_penalty
+
+    @torch.inference_mode()
+    def translate(sources: list[list[int]]) -> None:
+        company = [sources[-1]] * (precision == "fp32" and len(sources) % 2)  # which fp32 rows come in eights for
+        together = [*sources, *company]
+        lengths = torch.tensor([len(source) for source in together], dtype=torch.int32)
+        packing = Packing(torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).int()]), int(lengths.max()))
+        ids = torch.tensor([token for source in together for token in source])
+        positions = torch.cat([torch.arange(length) for length in lengths.tolist()])
+        found = beam_search(
+            model.decode_step, model.start(model.encode(ids, positions, packing), packing),
+            torch.full((len(together),), options.steps - 1), beam=options.beam, bos=BOS, eos=EOS, alpha=alpha,
+            banned=(PAD, BOS, UNK), reorder=reorder,
+        )  # fmt: skip
+        assert all(len(best[0].tokens) == options.steps - 1 for best in found)  # and </s>
+
+    return translate
+
+
+def ctranslate2_side(precision: str, options: argparse.Namespace, folder: Path) -> Side:
+    """CTranslate2 with a model of the same sizes, through its own specification of one."""
+    import ctranslate2
+
+    path = folder / precision
+    write_ctranslate2_model(path, precision, options)
+    translator = ctranslate2.Translator(
+        str(path), compute_type=precision, inter_threads=1, intra_threads=options.threads
+    )
+    words = vocabulary_of(options)
+
+    def translate(sources: list[list[int]]) -> None:
+        found = translator.translate_batch(
+            [[*(words[token] for token in source), "</s>"] for source in sources], beam_size=options.beam,
+            length_penalty=DecodeConfig().length_penalty, min_decoding_length=options.steps,
+            max_decoding_length=options.steps,
+        )  # fmt: skip
+        assert all(len(result.hypotheses[0]) == options.steps for result in found)
+
+    return translate
+
+
+def vocabulary_of(options: argparse.Namespace) -> list[str]:
+    return ["<blank>", "<unk>", "<s>", "</s>", *(f"w{i}" for i in range(4, options.vocabulary))]
+
+
+def write_ctranslate2_model(path: Path, precision: str, options: argparse.Namespace) -> None:
+    """A post-norm Transformer with random weights, one matrix for all three embeddings."""
+    import numpy
+    from ctranslate2.specs import TransformerSpec, common_spec
+
+    width, random = options.width, numpy.random.default_rng(1)
+    spec = TransformerSpec.from_config(
+        (options.layers, options.layers), width // 64 or 1, pre_norm=False, activation=common_spec.Activation.RELU
+    )
+
+    def linear(layer, inner: int, outputs: int) -> None:
+        layer.weight = (random.standard_normal((outputs, inner)) * (2 / (inner + outputs)) ** 0.5).astype("float32")
+        layer.bias = numpy.zeros(outputs, "float32")
+
+    def norm(layer) -> None:
+        layer.gamma, layer.beta = numpy.ones(width, "float32"), numpy.zeros(width, "float32")
+
+    def attention(layer, outputs: tuple[int, ...]) -> None:
+        norm(layer.layer_norm)
+        for part, size in zip(layer.linear, outputs, strict=True):
+            linear(part, width, size)
+
+    def feed_forward(layer) -> None:
+        norm(layer.layer_norm)
+        linear(layer.linear_0, width, 4 * width)
+        linear(layer.linear_1, 4 * width, width)
+
+    table = (random.standard_normal((options.vocabulary, width)) * width**-0.5).astype("float32")
+    positions = random_model_positions(width)
+    for side, embedding in ((spec.encoder, spec.encoder.embeddings[0]), (spec.decoder, spec.decoder.embeddings)):
+        embedding.weight, side.scale_embeddings = table, True
+        side.position_encodings.encodings = positions
+        for layer in side.layer:
+            attention(layer.self_attention, (3 * width, width))
+            if side is spec.decoder:
+                attention(layer.attention, (width, 2 * width, width))
+            feed_forward(layer.ffn)
+    spec.decoder.projection.weight, spec.decoder.projection.bias = table, numpy.zeros(options.vocabulary, "float32")
+    spec.register_source_vocabulary(vocabulary_of(options))
+    spec.register_target_vocabulary(vocabulary_of(options))
+    spec.validate()
+    if precision == "int8":
+        spec.optimize(quantization="int8")
+    path.mkdir()
+    spec.save(str(path))
+
+
+def random_model_positions(width: int):
+    from rela.model.embedding import sinusoids
+
+    return sinusoids(256, width).numpy()
+
+
+def marian_side(options: argparse.Namespace) -> Side:
+    """Hugging Face Marian of the same sizes: `generate` with its cache, SDPA, float32."""
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(1)
+    heads = options.width // 64 or 1
+    config = MarianConfig(
+        vocab_size=options.vocabulary, d_model=options.width, encoder_layers=options.layers, decoder_layers=options.layers,
+        encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * options.width,
+        decoder_ffn_dim=4 * options.width, activation_function="relu", max_position_embeddings=256, scale_embedding=True,
+        pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, forced_eos_token_id=None,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+    model = MarianMTModel(config).eval()
+
+    @torch.inference_mode()
+    def translate(sources: list[list[int]]) -> None:
+        longest = max(map(len, sources)) + 1
+        ids = torch.tensor([[*source, EOS] + [PAD] * (longest - 1 - len(source)) for source in sources])
+        found = model.generate(
+            input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=options.beam, do_sample=False,
+            length_penalty=DecodeConfig().length_penalty, min_new_tokens=options.steps, max_new_tokens=options.steps,
+        )  # fmt: skip
+        assert found.size(1) == options.steps + 1
+
+    return translate
+
+
+def tokens_per_second(side: Side, batches: list[list[list[int]]], options: argparse.Namespace) -> float:
+    time.sleep(options.rest)
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    started = clock()
+    for batch in batches:
+        side(batch)
+    return sum(map(len, batches)) * options.steps / (clock() - started)
+
+
+def row_of(name: str, speeds: dict[str, list[float]], batch: int, batches: list, options: argparse.Namespace) -> dict:
+    mine = speeds[name]
+    median = statistics.median(mine)
+
+    def ratio_to(other: str) -> float | None:
+        if other not in speeds:
+            return None
+        return round(statistics.median(a / b for a, b in zip(mine, speeds[other], strict=True)), 3)
+
+    return {
+        "side": name, "batch": batch, "tokens_per_second": round(median, 1),
+        "milliseconds_a_step": round(1000 * batch / median, 2), "spread": round((max(mine) - min(mine)) / median, 3),
+        "ratio_to_ctranslate2_int8": ratio_to("ctranslate2 int8"), "ratio_to_ctranslate2_fp32": ratio_to("ctranslate2 fp32"),
+        "ratio_to_marian": ratio_to("marian fp32"), "ratio_to_softmax_int8": ratio_to("softmax int8"),
+        "turns": options.turns, "sentences": sum(map(len, batches)), "mean_source": round(
+            statistics.mean(len(source) for group in batches for source in group), 1
+        ),
+        "steps": options.steps, "beam": options.beam, "threads": options.threads, "clock": options.clock, "vocabulary": options.vocabulary,
+        "width": options.width, "layers": options.layers, "device": cpu_model(), "load": round(os.getloadavg()[0], 2),
+        **{package: version(package) for package in ("torch", "ctranslate2", "transformers") if find_spec(package)},
+        "python": platform.python_version(), "command": "python " + " ".join(sys.argv),
+    }  # fmt: skip
+
+
+def cpu_model() -> str:
+    """The processor's name and what it has for eight bits."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or "cpu"
+    fields = dict(line.split(":", 1) for line in text.split("\n\n")[0].replace("\t", "").splitlines() if ":" in line)
+    flags = fields.get("flags", "").split()
+    return " ".join([fields.get("model name", "cpu").strip(), *(x for x in ("avx512_vnni", "amx_int8") if x in flags)])
+
+
+def print_rows(rows: list[dict]) -> None:
+    for row in rows:
+        ratios = "".join(
+            f"  {row[f'ratio_to_{key}']:5.2f}× {name}"
+            for key, name in (("ctranslate2_int8", "CT2 int8"), ("ctranslate2_fp32", "CT2 fp32"), ("marian", "Marian"))
+            if row[f"ratio_to_{key}"] is not None
+        )
+        print(f"batch {row['batch']:3d} {row['side']:17s} {row['tokens_per_second']:>8,.0f} tokens/s ± {row['spread']:.0%}{ratios}", flush=True)  # fmt: skip
+
+
+def profile(options: argparse.Namespace) -> None:
+    """Where the time of our own int8 steps goes, by operation."""
+    side = rela_side(options.kinds.split(",")[0], "int8", options)
+    for batch in map(int, options.batches.split(",")):
+        sources = draw_sources(batch, options)[0]
+        side(sources)
+        with torch.profiler.profile() as record:
+            side(sources)
+        print(record.key_averages().table(sort_by="self_cpu_time_total", row_limit=25, max_name_column_width=40))
+
+
+if __name__ == "__main__":
+    main()
