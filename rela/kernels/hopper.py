@@ -4,7 +4,6 @@ This module imports neither Gluon nor a kernel until a problem fits, so that the
 """
 
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -22,12 +21,10 @@ def available(device: torch.device) -> bool:
     """Whether `device` is a Hopper GPU and this Triton has Gluon with all that the kernels use."""
     if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device)[0] != 9:
         return False
-    if find_spec("triton.experimental.gluon") is None:
-        return False
     try:
         import rela.kernels.hopper_backward
         import rela.kernels.hopper_forward  # noqa: F401
-    except (ImportError, AttributeError):  # Gluon is young, and its names still move
+    except (ImportError, AttributeError):  # an older Triton, or a newer one: Gluon is young, and its names still move
         return False
     return True
 
