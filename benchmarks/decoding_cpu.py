@@ -1,6 +1,6 @@
 """Beam search with Transformer base on a CPU: ours in int8 and fp32, CTranslate2 in both, Hugging Face Marian.
 
-    pip install ctranslate2 transformers
+    pip install -e '.[mt,bench]'
     python benchmarks/decoding_cpu.py --out results
 
 Weights are random, and random weights never end a sentence: every side takes exactly `--steps` decoder steps with the same
