@@ -11,22 +11,22 @@ from itertools import accumulate
 from rela.analysis.words import WORD_START
 
 NO_SPACE_BEFORE = frozenset(",.;:!?)]}%…’”»") | {"..."}
-NO_SPACE_AFTER = frozenset("([{¿¡„“«")
-QUOTES = frozenset("\"'")
+NO_SPACE_AFTER = frozenset("([{¿¡„«")
+CLOSED_BY = {'"': '"', "'": "'", "„": "“", "“": "”"}
 
 
 def raw_text(tokens: Sequence[str]) -> str:
     """Tokens as one would write them: punctuation on its word, clitics ('s, n't) too, the two of a pair of quotes inwards."""
     text = ""
     glued = True  # nothing stands before the first token
-    open_quotes: set[str] = set()
+    awaited: set[str] = set()  # the marks that would close a quotation
     for token in tokens:
-        closes = token in open_quotes
+        closes = token in awaited
         clitic = len(token) > 1 and (token[0] in "'’" or token == "n't") and token[1:].isalpha()
         text += token if glued or closes or clitic or token in NO_SPACE_BEFORE else f" {token}"
-        if token in QUOTES:
-            open_quotes ^= {token}
-        glued = token in NO_SPACE_AFTER or (token in QUOTES and not closes)
+        opens = token in CLOSED_BY and not closes
+        awaited = awaited | {CLOSED_BY[token]} if opens else awaited - {token}
+        glued = token in NO_SPACE_AFTER or opens
     return text
 
 

@@ -84,6 +84,8 @@ def plot(
     out: PictureFile,
     gold: GoldFile = None,
     one_based: OneBased = False,
+    flip_gold: FlipGold = False,
+    tokenised: Tokenised = False,
     line: Annotated[int, typer.Option(help="Sentence pair of heads and overview.")] = 1,
     type: Annotated[str, typer.Option(help="encoder, decoder or cross, of heads and overview.")] = "cross",
     layer: Annotated[int | None, typer.Option(help="Layer of heads, from 1; the middle one if left out.")] = None,
@@ -102,11 +104,11 @@ def plot(
 
     if figure not in FIGURES:
         raise ValueError(f"there is no figure {figure!r}; wanted one of {', '.join(FIGURES)}")
-    links = None if gold is None else read_links(gold, one_based)[:limit]
+    links = None if gold is None else read_links(gold, one_based, flip_gold)[:limit]
     with progress_bars() as progress:
         wanted = Wanted(
             load_models(models, device), text_pairs(source, target, limit), links, seed, type, line, layer,
-            head or (), progress,
+            head or (), progress, tokenised,
         )  # fmt: skip
         axes = draw(figure, wanted)
     save_as_asked(axes, out)
@@ -143,6 +145,7 @@ def explore(
     gold_target: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
     gold: GoldFile = None,
     one_based: OneBased = False,
+    flip_gold: FlipGold = False,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8765,
     export: Annotated[Path | None, typer.Option(help="Write one HTML file instead of serving.")] = None,
     source: Annotated[str | None, typer.Option(help="Sentence to export.")] = None,
@@ -166,7 +169,7 @@ def explore(
     if export is None and find_spec("uvicorn") is None:
         raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
     if gold_source and gold_target and gold:
-        examples = gold_examples(gold_source, gold_target, gold, one_based)
+        examples = gold_examples(gold_source, gold_target, gold, one_based, flip_gold)
     else:
         examples = toy_examples()
     views = Views(load_models(models, device), examples)

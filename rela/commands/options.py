@@ -19,6 +19,6 @@ GoldFile = Annotated[Path | None, typer.Option(help="Gold word links: talp, Phar
 OneBased = Annotated[bool, typer.Option("--one-based", help="The gold links count words from 1.")]
 FlipGold = Annotated[bool, typer.Option("--flip-gold", help="The gold links are written target first.")]
 Tokenised = Annotated[
-    bool, typer.Option("--tokenised", help="The text of the links is tokenised, and the model knows raw text.")
+    bool, typer.Option("--tokenised", help="The text links belong to is tokenised, and the model knows raw text.")
 ]
 PictureFile = Annotated[Path, typer.Option(help="FILE.png, .svg or .pdf; without such an ending both .png and .svg.")]

@@ -108,6 +108,9 @@ def translate(
         int | None, typer.Option(help="Lines read before the first is answered; 1 in a dialogue.")
     ] = None,
     precision: Annotated[str | None, typer.Option(help="auto, bf16, fp32 or, on a CPU, int8.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="auto, graphs or reference: search on the GPU, or the plain one.")
+    ] = None,
     scores: Annotated[bool, typer.Option(help="Put score and tab before each translation.")] = False,
     alignments: Annotated[bool, typer.Option(help="Put tab and Pharaoh links behind each translation.")] = False,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
@@ -123,7 +126,7 @@ def translate(
     translator = Translator.load(model, device)
     given = {"beam": beam, "length_penalty": length_penalty, "sampling": sampling or None, "temperature": temperature,
              "seed": seed, "max_length_ratio": max_length_ratio, "batch_tokens": batch_tokens,
-             "precision": precision}  # fmt: skip
+             "precision": precision, "engine": engine}  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW

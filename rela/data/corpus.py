@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import lzma
+import os
 import sys
 import zlib
 from collections import Counter
@@ -29,7 +30,7 @@ class CorpusError(ValueError):
 def open_text(path: str | Path) -> IO[bytes]:
     """Open plain, .gz, .xz or .zst text for reading bytes; "-" is the standard input."""
     if str(path) == "-":
-        return sys.stdin.buffer
+        return standard_input()
     path = Path(path)
     try:
         if path.suffix == ".gz":
@@ -41,6 +42,14 @@ def open_text(path: str | Path) -> IO[bytes]:
         return path.open("rb")
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror or error}") from None
+
+
+def standard_input() -> IO[bytes]:
+    """The standard input by a reader of its own: a thread that waits for a line must not hold Python's when it ends."""
+    try:
+        return open(os.dup(sys.stdin.fileno()), "rb")
+    except (OSError, io.UnsupportedOperation):  # replaced by something that is no file
+        return sys.stdin.buffer
 
 
 class ZstReader(io.RawIOBase):

@@ -14,6 +14,9 @@ from rela.model.int8 import why_not_int8
 from rela.model.quantised import QuantisedTransformer
 from rela.model.transformer import Transformer
 
+# Candidates are chosen one maximum at a time, which wide beams would make long.
+MAX_BEAM = 16
+
 
 class Engine:
     """Chooses the search for a model and keeps the last one made, with its buffers and graphs."""
@@ -26,14 +29,16 @@ class Engine:
 
     def search_for(self, decode: DecodeConfig) -> DeviceSearch | None:
         """The search on the device, or None where the reference serves; engine="graphs" raises the reason instead."""
-        versions = self.versions()
-        if self.made is not None and self.asked == (decode, versions):
-            return self.made[1]
+        if decode.engine == "reference":
+            return None
         reason = why_not_graphs(self.model, decode)
         if decode.engine == "graphs" and reason is not None:
             raise ValueError(f'engine is "graphs", which cannot serve here: {reason}')
-        if decode.engine == "reference" or reason is not None:
+        if reason is not None:
             return None
+        versions = self.versions()
+        if self.made is not None and self.asked == (decode, versions):
+            return self.made[1]
         dtype = self.precision(decode)
         key = decode.beam, decode.length_penalty, dtype, versions
         if self.made is None or self.made[0] != key:
@@ -43,8 +48,8 @@ class Engine:
         return self.made[1]
 
     def versions(self) -> tuple:
-        """What changes whenever a weight does."""
-        return tuple([(weight.data_ptr(), weight._version) for weight in self.weights])
+        """What changes whenever a weight is written to; tensors made for inference count nothing, and are not trained."""
+        return tuple([(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in self.weights])
 
     def reference(self, decode: DecodeConfig) -> Transformer | QuantisedTransformer:
         """The model as the reference steps it: as it is, or a copy in int8, made once."""
@@ -76,8 +81,8 @@ def why_not_graphs(model: Transformer, decode: DecodeConfig) -> str | None:
         return "it computes in bf16 or fp32, and int8 is asked for"
     if decode.sampling:
         return "sampling draws its random numbers on the host"
-    if decode.beam > 64:
-        return f"it takes beams up to 64, and this one is {decode.beam}"
+    if decode.beam > MAX_BEAM:
+        return f"it takes beams up to {MAX_BEAM}, and this one is {decode.beam}"
     device = device_of(model).type
     # Triton's interpreter is for tests: correct, and slower than the reference.
     interpreted = os.environ.get("TRITON_INTERPRET") == "1" and decode.engine == "graphs"

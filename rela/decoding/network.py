@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WEIGHTS = ("softmax", "relu", "relu2", "leaky_relu")
 NORMS = ("none", "rms", "rms-i", "gated-rms")
 # Up to so many rows a product and the norm before it are one kernel of ours, beyond it cuBLAS is faster.
-THIN_ROWS = 16
+FEW_ROWS = 16
 # Inner sizes of thin products are split into parts of this size, summed by whoever reads them.
 PART = 512
 # Queries of one program of the encoder's attention.
@@ -92,7 +92,7 @@ class Network:
         self.device = model.output.weight.device
         self.heads = model.config.heads
         # float32 products in three TF32 parts do not fit into a thin program's registers
-        self.thin_rows = THIN_ROWS if dtype == torch.bfloat16 else 0
+        self.thin_rows = FEW_ROWS if dtype == torch.bfloat16 else 0
         self.encoder = [self.layer(layer) for layer in model.encoder]
         self.decoder = [self.layer(layer) for layer in model.decoder]
         self.encoder_norms = self.norms([(x.attention_residual, x.feed_forward_residual) for x in model.encoder],

@@ -70,6 +70,8 @@ class Translator:
 
     model = rela.load("runs/model")
     model.translate(["A dog sleeps ."])
+
+    One thread at a time: search on a GPU has buffers of its own that are used again.
     """
 
     def __init__(self, model: Transformer, subwords: Subwords, config: Config, device: str = "auto") -> None:
@@ -241,7 +243,8 @@ class Translator:
         answers: list[Scored | None] = [None] * len(pairs)
         longest = [max(len(source), len(target)) for source, target in pairs]
         for batch in batches_by_length(longest, decode.batch_tokens):
-            log_probs = self.forced_log_probs([pairs[i] for i in batch], self.engine.reference(decode))
+            with self.engine.reference_precision(decode):
+                log_probs = self.forced_log_probs([pairs[i] for i in batch], self.engine.reference(decode))
             for i, values in zip(batch, log_probs, strict=True):
                 answers[i] = Scored(tuple(self.subwords.pieces([*pairs[i][1], EOS])), tuple(values))
         return [answer for answer in answers if answer is not None]

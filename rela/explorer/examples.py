@@ -35,9 +35,11 @@ def toy_examples() -> list[Example]:
     ]
 
 
-def gold_examples(source: Path, target: Path, links: Path, one_based: bool = False) -> list[Example]:
+def gold_examples(
+    source: Path, target: Path, links: Path, one_based: bool = False, flip: bool = False
+) -> list[Example]:
     """Pairs of a hand-aligned text; links beyond a sentence's words mean that the files do not belong together."""
-    pairs, gold = list(read_pairs(source, target, "raise")), read_links(links, one_based)
+    pairs, gold = list(read_pairs(source, target, "raise")), read_links(links, one_based, flip)
     if len(pairs) != len(gold):
         raise ValueError(f"{source} has {len(pairs)} sentences and {links} {len(gold)}; wanted equally many")
     examples = [Example(*pair, answer) for pair, answer in zip(pairs, gold, strict=True)]

@@ -5,14 +5,13 @@ that share a key head, and loads a row of V only if one of them gives it a weigh
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import Problem, ceil_div, power_of_2
+from rela.kernels.problem import Problem, ceil_div, power_of_2, processors
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
 
@@ -27,11 +26,6 @@ class Split:
 
 
 USUAL = Split()
-
-
-@cache
-def processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def decode(problem: Problem, splits: int | None = None, split: Split = USUAL) -> Tensor:

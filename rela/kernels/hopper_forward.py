@@ -17,8 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from rela.kernels.hopper_memory import descriptor, processors
-from rela.kernels.problem import Problem, ceil_div
+from rela.kernels.hopper_memory import descriptor
+from rela.kernels.problem import Problem, ceil_div, processors
 from rela.kernels.tiles import HopperTiles
 
 

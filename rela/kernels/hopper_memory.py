@@ -11,11 +11,6 @@ TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float32: 
 
 
 @cache
-def processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-@cache
 def tile_layout(rows: int, columns: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
     return gl.NVMMASharedLayout.get_default_for([1, 1, rows, columns], TYPES[dtype])
 

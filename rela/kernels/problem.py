@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -13,6 +14,12 @@ PRECISION = "tf32x3"
 def ceil_div(a: int, b: int) -> int:
     """triton.cdiv without its 5 µs."""
     return -(-a // b)
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; one elsewhere."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def power_of_2(n: int) -> int:

@@ -15,9 +15,8 @@ from rela.kernels.problem import ceil_div, power_of_2
 from rela.kernels.registration import differentiable_operator
 
 ELEMENTS = 2048  # of one block: rows are gathered until a block is about this large
-PARTIALS = (
-    1056  # programs of the backward pass at most, and so rows of partial sums: eight for each processor of an H200
-)
+# Programs of the backward pass at most, and so rows of partial sums: eight for each processor of an H200.
+PARTIALS = 1056
 
 
 def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:

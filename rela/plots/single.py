@@ -39,6 +39,8 @@ class Wanted:
     layer: int | None = None
     heads: Sequence[int] = ()
     progress: Progress = lambda stage, done, total: None
+    tokenised: bool = False
+    """The pairs are tokenised, and the models know raw text."""
 
 
 def draw(figure: str, wanted: Wanted) -> Axes:
@@ -55,7 +57,8 @@ def summaries(wanted: Wanted, pairs: Sequence[Pair]) -> dict[str, dict[str, Atte
     found = {}
     for name, translator in wanted.translators.items():
         sums = {type: Accumulator() for type in TYPES}
-        for records in told(capture(translator, pairs), name, len(pairs), wanted.progress):
+        records_of_pairs = capture(translator, pairs, tokenised=wanted.tokenised)
+        for records in told(records_of_pairs, name, len(pairs), wanted.progress):
             for type in TYPES:
                 sums[type].add(records[type])
         found[name] = {type: sums[type].summary() for type in TYPES}
@@ -76,7 +79,7 @@ def _error_rate(wanted: Wanted) -> Axes:
         )
     return error_rate_by_layer(
         {
-            name: align(model, wanted.pairs, wanted.gold, name, wanted.progress)
+            name: align(model, wanted.pairs, wanted.gold, name, wanted.progress, wanted.tokenised)
             for name, model in wanted.translators.items()
         }
     )[0]
@@ -101,7 +104,7 @@ def _record(wanted: Wanted) -> tuple[str, AttentionRecord, int, GoldLinks | None
     if not 1 <= wanted.line <= len(wanted.pairs):
         raise ValueError(f"line {wanted.line} of a text of {len(wanted.pairs)} lines")
     (name, translator), *_ = wanted.translators.items()
-    (records,) = capture(translator, [wanted.pairs[wanted.line - 1]], (wanted.type,))
+    (records,) = capture(translator, [wanted.pairs[wanted.line - 1]], (wanted.type,), tokenised=wanted.tokenised)
     record = records[wanted.type]
     layer = default_choice(record.layers).layer if wanted.layer is None else wanted.layer - 1
     if not 0 <= layer < record.layers:

@@ -7,6 +7,7 @@ recorded once can be replayed for every batch that follows, with the batch copie
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -35,30 +36,38 @@ class GraphedStep:
         self.factor = torch.zeros((), device=device)
         self.sums = torch.zeros(2, device=device)
         self.steps = 0
+        self.can_record = True
 
     def __call__(self, batch: Batch, factor: float) -> Tensor:
         """Train on one batch; [loss, nll], overwritten by the next step."""
         self.fill(batch, factor)
         assert self.batch is not None
         self.steps += 1
-        if self.steps <= WARM_UP:
-            self.stream.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(self.stream):
-                self.sums = self.take_step(self.batch, self.factor)
-            torch.cuda.current_stream(self.device).wait_stream(self.stream)
-            return self.sums
-        if self.graph is None:
+        if self.graph is None and self.steps > WARM_UP and self.can_record:
             self.record()
-        assert self.graph is not None
-        self.graph.replay()
+        if self.graph is not None:
+            self.graph.replay()
+            return self.sums
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            self.sums = self.take_step(self.batch, self.factor)
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return self.sums
 
     def record(self) -> None:
-        """Record a step; nothing is computed."""
+        """Record a step; nothing is computed. Where a step cannot be recorded, say so and go on taking it plainly."""
         assert self.batch is not None
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=self.stream):
-            self.sums = self.take_step(self.batch, self.factor)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # thread_local: the loader's thread may ask for pinned memory meanwhile
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                self.sums = self.take_step(self.batch, self.factor)
+        except RuntimeError as error:
+            self.can_record = False
+            reason = str(error).strip().splitlines()
+            warnings.warn(f"a training step cannot be a CUDA graph: {reason[0] if reason else error!r}", stacklevel=2)
+            return
+        self.graph = graph
 
     def fill(self, batch: Batch, factor: float) -> None:
         """Put a batch where the recorded step will read it."""

@@ -284,7 +284,8 @@ class Trainer:
         pairs = read_pairs(root / valid.source, root / valid.target, self.config.data.on_bad_line)
         sources, references = map(list, zip(*pairs, strict=True))
         translator = Translator(self.model, self.subwords, self.config, str(self.device))
-        score = bleu(translator.translate(sources, beam=1), references)
+        # Whatever the finished model is to be used with: here it is on the device it is trained on.
+        score = bleu(translator.translate(sources, beam=1, engine="auto", precision="auto"), references)
         self.model.train()
         if journal is not None:
             journal.write("bleu", self.step, bleu=score.value, signature=score.signature)

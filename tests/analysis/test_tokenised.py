@@ -18,7 +18,7 @@ from rela.analysis.words import word_index, words
         ("the House 's view ; don 't", "the House's view; don't"),
         ("' Legal drugs ' are a \" problem \" !", "'Legal drugs' are a \"problem\"!"),
         ("60 % of it : yes - no", "60% of it: yes - no"),
-        ("„ Ja “ , sagte er", "„Ja “, sagte er"),
+        ("„ Ja “ , sagte er , “ yes ”", "„Ja“, sagte er, “yes”"),
         (".", "."),
         ("", ""),
     ],
