@@ -135,6 +135,7 @@ def rela_side(kind: str, precision: str, options: argparse.Namespace) -> Side:
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
+        sources = [[*source, EOS] for source in sources]
         company = [sources[-1]] * (precision == "fp32" and len(sources) % 2)  # which fp32 rows come in eights for
         together = [*sources, *company]
         lengths = torch.tensor([len(source) for source in together], dtype=torch.int32)
