@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import warnings
@@ -157,6 +158,10 @@ class Translator:
     @torch.inference_mode()
     def search_later(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> Answers:
         """`search` as a call that waits for what the device is still at."""
+        with self.on_device():
+            return self.begin_search(sources, decode, numbers)
+
+    def begin_search(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> Answers:
         full = [i for i, ids in enumerate(sources) if ids]
         chosen = [sources[i] for i in full]
         found: Answers = list
@@ -185,7 +190,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Hypotheses of each source by the model as it is written, step by step."""
         model = self.engine.reference(decode)
-        row_multiple = ROW_MULTIPLE if model is self.model else 1  # sums of integers are exact in any order
+        # Sums of integers are exact in any order, and what int8 does in float32 it does row by row.
+        row_multiple = ROW_MULTIPLE if model is self.model else 1
         company = -len(sources) % (math.lcm(row_multiple, decode.beam) // decode.beam)
         together = sources + [sources[-1]] * company
         state = self.start(model, together)
@@ -266,11 +272,16 @@ class Translator:
         """Log-probabilities of each target's subwords and </s>."""
         model = self.model if model is None else model
         batch = self.pack_evenly(pairs)
-        hidden = model(*model_inputs(batch))
-        log_probs = torch.log_softmax(model.logits(hidden).float(), -1)
+        with self.on_device():
+            hidden = model(*model_inputs(batch))
+            log_probs = torch.log_softmax(model.logits(hidden).float(), -1)
         chosen = log_probs.gather(-1, batch.target_out[:, None])[:, 0].cpu()
         bounds = batch.cu_target.tolist()
         return [chosen[bounds[i] : bounds[i + 1]].tolist() for i in range(len(pairs))]
+
+    def on_device(self) -> contextlib.AbstractContextManager:
+        """Kernels and events go to the current GPU, so that is to be the model's."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     def pack_evenly(self, pairs: list[tuple[list[int], list[int]]]) -> Batch:
         """Pack pairs so that no pair's result depends on the others: see ROW_MULTIPLE and KEY_MULTIPLE."""

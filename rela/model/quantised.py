@@ -196,7 +196,7 @@ class QuantisedLayer:
 
 
 class QuantisedTransformer:
-    """What a Transformer does in translating and scoring, with its linear maps in int8; it stays as it was made."""
+    """What a Transformer does in translating and scoring, with its linear maps in int8, rounded when it is made."""
 
     def __init__(self, model: Transformer) -> None:
         model.eval()

@@ -267,3 +267,27 @@ def test_batches_are_longest_first_and_within_their_tokens():
     assert all(len(group) * (max(lengths[i] for i in group) + 1) <= 20 for group in groups[1:])
     flat = [lengths[i] for group in groups for i in group]
     assert flat == sorted(flat, reverse=True)
+
+
+def test_a_thread_that_waits_for_input_does_not_spoil_the_end():
+    """Python's own stdin, held by a thread at exit, would be a fatal error."""
+    program = (
+        "import time\nfrom rela.data.corpus import open_text\nfrom rela.decoding.ahead import Ahead\n"
+        "Ahead(lambda: open_text('-').readline())\ntime.sleep(0.3)\nprint('over')\n"
+    )
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        waiting.wait(timeout=60)  # its input stays open, and nothing comes
+        assert waiting.returncode == 0
+        assert waiting.stdout.read() == "over\n"
+        assert not waiting.stderr.read()
+    finally:
+        waiting.kill()
+        for stream in (waiting.stdin, waiting.stdout, waiting.stderr):
+            stream.close()
