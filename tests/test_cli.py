@@ -442,3 +442,16 @@ def test_the_documented_python_runs(model, texts, monkeypatch, capsys):
     for block in documented("translating.md", "python"):
         exec(compile(block, "docs/translating.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) == 1 + 1 + 3 + 1 + len(SOURCES)
+
+
+@pytest.mark.parametrize(("verb", "script"), [("train", "training"), ("decode", "decoding"), ("attention", "attention")])
+def test_benchmarks_are_found_by_name(capsys, monkeypatch, verb, script):
+    monkeypatch.setattr(sys, "argv", ["rela"])
+    with pytest.raises(SystemExit) as stopped:
+        main(["bench", verb, "--no-such-option"])
+    assert stopped.value.code == 2
+    assert f"{script}.py: error: unrecognized arguments" in capsys.readouterr().err
+
+
+def test_a_benchmark_nobody_wrote(fails):
+    fails("bench", "speed", named="benchmark is 'speed'; wanted one of attention")

@@ -10,15 +10,18 @@ from typing import Annotated
 import typer
 
 
+VERBS = {"train": "training", "decode": "decoding"}
+
+
 def bench(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(help="A script under benchmarks/, such as attention, training or preparation.")
+        str, typer.Argument(help="A script under benchmarks/: attention, train, decode, decoding_cpu, preparation, …")
     ],
 ) -> None:
     """Run a benchmark of the checkout; further options go to it.
 
-    Example: `rela bench training --kinds softmax,rela-g --out results/training`
+    Example: `rela bench train --kinds softmax,rela-g --out results/training`
     """
     import rela
 
@@ -26,6 +29,7 @@ def bench(
     known = sorted(path.stem for path in folder.glob("*.py"))
     if not known:
         raise ValueError("benchmarks are part of the repository, not of the installed package; run this in a checkout")
+    name = VERBS.get(name, name)
     if name not in known:
         raise ValueError(f"benchmark is {name!r}; wanted one of {', '.join(known)}")
     sys.argv = [str(Path("benchmarks") / f"{name}.py"), *context.args]
