@@ -444,7 +444,9 @@ def test_the_documented_python_runs(model, texts, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 1 + 1 + 3 + 1 + len(SOURCES)
 
 
-@pytest.mark.parametrize(("verb", "script"), [("train", "training"), ("decode", "decoding"), ("attention", "attention")])
+@pytest.mark.parametrize(
+    ("verb", "script"), [("train", "training"), ("decode", "decoding"), ("attention", "attention")]
+)
 def test_benchmarks_are_found_by_name(capsys, monkeypatch, verb, script):
     monkeypatch.setattr(sys, "argv", ["rela"])
     with pytest.raises(SystemExit) as stopped:

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-
 VERBS = {"train": "training", "decode": "decoding"}
 
 
