@@ -5,8 +5,9 @@
 
 Weights are random, and random weights never end a sentence: every side takes exactly `--steps` decoder steps with the same
 beam over the same batches of sources, whose lengths are drawn as in text (log-normal) and sorted, as translating a
-file sorts them. A clock runs from token ids to hypotheses. All sides take turns within one process, each after a rest
-in which the threads of the one before fall asleep; speeds are medians over the turns, ratios medians of each turn's ratio.
+file sorts them. A clock runs from token ids to hypotheses. Sides take turns, each in a process of its own and after a rest
+in which the threads of the one before fall asleep: in one process the threads of CTranslate2 cost PyTorch a third of its speed
+(`--together` shows it). Speeds are medians over the turns, ratios medians of each turn's ratio.
 CTranslate2 and Marian attend by softmax. Sides that are not installed are left out. `--profile` prints our own
 operations instead.
 """
@@ -14,16 +15,20 @@ operations instead.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
@@ -38,6 +43,8 @@ from rela.model.transformer import Transformer
 
 Side = Callable[[list[list[int]]], None]
 """Translates a batch of sources by `--steps` decoder steps."""
+Timed = Callable[[list[list[list[int]]]], float]
+"""Tokens a second over some batches."""
 
 
 def main() -> None:
@@ -46,15 +53,20 @@ def main() -> None:
     if options.profile:
         profile(options)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        sides = make_sides(options, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        timed: dict[str, Timed] = {}
+        for name in side_names(options):
+            if options.together:
+                timed[name] = partial(tokens_per_second, make_side(name, options, Path(folder)), options)
+            else:
+                timed[name] = stack.enter_context(own_process(name, options, Path(folder)))
         rows = []
         for batch in map(int, options.batches.split(",")):
             batches = draw_sources(batch, options)
-            speeds: dict[str, list[float]] = {name: [] for name in sides}
+            speeds: dict[str, list[float]] = {name: [] for name in timed}
             for turn in range(options.turns + 1):
-                for name, side in sides.items():
-                    speed = tokens_per_second(side, batches if turn else batches[:1], options)
+                for name, measure in timed.items():
+                    speed = measure(batches if turn else batches[:1])
                     if turn:  # the first only warms up
                         speeds[name].append(speed)
             rows += [row_of(name, speeds, batch, batches, options) for name in speeds]
@@ -62,9 +74,9 @@ def main() -> None:
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         path = options.out / f"{options.name}.json"
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, path)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        unfinished.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
 
 
 def arguments() -> argparse.Namespace:
@@ -84,6 +96,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--rest", type=float, default=0.5, help="seconds before a side's clock starts")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: seconds of all threads together")
+    parser.add_argument("--together", action="store_true", help="all sides in one process")
     parser.add_argument("--only", default="", help="leave out the sides without this in their names")
     parser.add_argument("--out", type=Path, help="folder for the rows")
     parser.add_argument("--name", default="decoding-cpu")
@@ -91,18 +104,45 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_sides(options: argparse.Namespace, folder: Path) -> dict[str, Side]:
-    makers: dict[str, Callable[[], Side]] = {}
-    for kind in options.kinds.split(","):
-        makers[f"{kind} int8"] = lambda kind=kind: rela_side(kind, "int8", options)
-    first = options.kinds.split(",")[0]
-    makers[f"{first} fp32"] = lambda: rela_side(first, "fp32", options)
+def side_names(options: argparse.Namespace) -> list[str]:
+    names = [f"{kind} int8" for kind in options.kinds.split(",")] + [f"{options.kinds.split(',')[0]} fp32"]
     if find_spec("ctranslate2"):
-        makers["ctranslate2 int8"] = lambda: ctranslate2_side("int8", options, folder)
-        makers["ctranslate2 fp32"] = lambda: ctranslate2_side("float32", options, folder)
+        names += ["ctranslate2 int8", "ctranslate2 fp32"]
     if find_spec("transformers"):
-        makers["marian fp32"] = lambda: marian_side(options)
-    return {name: make() for name, make in makers.items() if options.only in name}
+        names.append("marian fp32")
+    return [name for name in names if options.only in name]
+
+
+def make_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
+    toolkit, precision = name.split()
+    if toolkit == "ctranslate2":
+        return ctranslate2_side({"int8": "int8", "fp32": "float32"}[precision], options, folder)
+    return marian_side(options) if toolkit == "marian" else rela_side(toolkit, precision, options)
+
+
+@contextlib.contextmanager
+def own_process(name: str, options: argparse.Namespace, folder: Path) -> Iterator[Timed]:
+    """A side in a process of its own, which waits while it is not asked."""
+    processes = multiprocessing.get_context("spawn")
+    here, there = processes.Pipe()
+    worker = processes.Process(target=serve, args=(name, options, folder, there), daemon=True)
+    worker.start()
+
+    def measure(batches: list[list[list[int]]]) -> float:
+        here.send(batches)
+        return here.recv()
+
+    try:
+        yield measure
+    finally:
+        worker.kill()
+
+
+def serve(name: str, options: argparse.Namespace, folder: Path, pipe: Connection) -> None:
+    torch.set_num_threads(options.threads)
+    side = make_side(name, options, folder)
+    while True:
+        pipe.send(tokens_per_second(side, options, pipe.recv()))
 
 
 def draw_sources(batch: int, options: argparse.Namespace) -> list[list[list[int]]]:
@@ -259,7 +299,7 @@ def marian_side(options: argparse.Namespace) -> Side:
     return translate
 
 
-def tokens_per_second(side: Side, batches: list[list[list[int]]], options: argparse.Namespace) -> float:
+def tokens_per_second(side: Side, options: argparse.Namespace, batches: list[list[list[int]]]) -> float:
     time.sleep(options.rest)
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     started = clock()
