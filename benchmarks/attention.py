@@ -13,10 +13,8 @@ file holds the device, versions and command.
 import argparse
 import json
 import os
-import platform
 import random
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -28,6 +26,8 @@ import torch._functorch.config
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from rela.bench import facts
 
 OURS = "rela"
 ROWS = 2**18  # B · H · T of every dense shape
@@ -55,13 +55,10 @@ def recipe() -> dict[str, str]:
     import triton
 
     return {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+        **facts(torch.device("cuda")),
         "triton": triton.__version__,
         "cuda": str(torch.version.cuda),
         "cudnn": str(torch.backends.cudnn.version()),
-        "python": platform.python_version(),
-        "command": " ".join(["python", *sys.argv]),
     }
 
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -23,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from rela.bench import facts, marian
 from rela.config import DecodeConfig, ModelConfig
 from rela.decoding.beam import beam_search
 from rela.decoding.device_search import Layout
@@ -162,19 +161,11 @@ def reference_search(model: Transformer, sources: list[list[int]], limits: list[
 
 def marian_side(options: argparse.Namespace, device: torch.device) -> Side:
     """Hugging Face Marian of the same sizes: `generate` with its cache, SDPA."""
-    from transformers import MarianConfig, MarianMTModel
-
-    torch.manual_seed(1)
-    heads = options.width // 64 or 1
-    config = MarianConfig(
-        vocab_size=options.vocabulary, d_model=options.width, encoder_layers=options.layers, decoder_layers=options.layers,
-        encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * options.width,
-        decoder_ffn_dim=4 * options.width, activation_function="relu", max_position_embeddings=512, scale_embedding=True,
-        pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, forced_eos_token_id=None,
-        attn_implementation="sdpa",
-    )  # fmt: skip
     dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
-    model = MarianMTModel(config).to(device, dtype).eval()
+    model = marian(
+        options.vocabulary, options.width, options.layers, max_position_embeddings=512, pad_token_id=PAD, eos_token_id=EOS,
+        decoder_start_token_id=PAD, forced_eos_token_id=None,
+    ).to(device, dtype).eval()  # fmt: skip
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
@@ -232,8 +223,7 @@ def row_of(
         "ratio_to_marian": ratio_to("marian"), "turns": options.turns, "sentences": sum(map(len, speeds[name].batches)),
         "seconds_a_turn": options.seconds, "beam": options.beam, "length_penalty": options.length_penalty, "precision": options.precision,
         "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers,
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
-        "torch": torch.__version__, "python": platform.python_version(), "command": "python " + " ".join(sys.argv),
+        **facts(device),
     }  # fmt: skip
 
 

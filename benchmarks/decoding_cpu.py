@@ -21,7 +21,6 @@ import multiprocessing
 import os
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from pathlib import Path
 
 import torch
 
+from rela.bench import facts, marian
 from rela.config import DecodeConfig, ModelConfig
 from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.beam import beam_search
@@ -273,18 +273,10 @@ def random_model_positions(width: int):
 
 def marian_side(options: argparse.Namespace) -> Side:
     """Hugging Face Marian of the same sizes: `generate` with its cache, SDPA, float32."""
-    from transformers import MarianConfig, MarianMTModel
-
-    torch.manual_seed(1)
-    heads = options.width // 64 or 1
-    config = MarianConfig(
-        vocab_size=options.vocabulary, d_model=options.width, encoder_layers=options.layers, decoder_layers=options.layers,
-        encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=4 * options.width,
-        decoder_ffn_dim=4 * options.width, activation_function="relu", max_position_embeddings=256, scale_embedding=True,
-        pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, forced_eos_token_id=None,
-        attn_implementation="sdpa",
-    )  # fmt: skip
-    model = MarianMTModel(config).eval()
+    model = marian(
+        options.vocabulary, options.width, options.layers, max_position_embeddings=256, pad_token_id=PAD, eos_token_id=EOS,
+        decoder_start_token_id=PAD, forced_eos_token_id=None,
+    ).eval()  # fmt: skip
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
@@ -326,9 +318,9 @@ def row_of(name: str, speeds: dict[str, list[float]], batch: int, batches: list,
             statistics.mean(len(source) for group in batches for source in group), 1
         ),
         "steps": options.steps, "beam": options.beam, "threads": options.threads, "clock": options.clock, "vocabulary": options.vocabulary,
-        "width": options.width, "layers": options.layers, "device": cpu_model(), "load": round(os.getloadavg()[0], 2),
-        **{package: version(package) for package in ("torch", "ctranslate2", "transformers") if find_spec(package)},
-        "python": platform.python_version(), "command": "python " + " ".join(sys.argv),
+        "width": options.width, "layers": options.layers, "load": round(os.getloadavg()[0], 2),
+        **{package: version(package) for package in ("ctranslate2", "transformers") if find_spec(package)},
+        **facts(torch.device("cpu")), "device": cpu_model(),
     }  # fmt: skip
 
 

@@ -13,15 +13,14 @@ import argparse
 import contextlib
 import gc
 import json
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from rela.bench import facts, marian
 from rela.config import ModelConfig
 from rela.data.batching import Batch, StaticShape, pack
 from rela.model.transformer import Transformer
@@ -158,17 +157,10 @@ def rela_side(kind: str, pairs: list, options: argparse.Namespace, device: torch
 
 def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) -> tuple[Step, list[int]]:
     """Hugging Face Marian of the same sizes on padded batches of similar lengths, SDPA and torch.compile."""
-    from transformers import MarianConfig, MarianMTModel
-
-    torch.manual_seed(1)
-    config = MarianConfig(
-        vocab_size=options.vocabulary, d_model=options.width, encoder_layers=options.layers, decoder_layers=options.layers,
-        encoder_attention_heads=options.width // 64 or 1, decoder_attention_heads=options.width // 64 or 1,
-        encoder_ffn_dim=4 * options.width, decoder_ffn_dim=4 * options.width, dropout=0.1, attention_dropout=0.1,
-        activation_function="relu", max_position_embeddings=512, scale_embedding=True, pad_token_id=0, eos_token_id=2,
-        decoder_start_token_id=0, use_cache=False, attn_implementation="sdpa",
-    )  # fmt: skip
-    model = MarianMTModel(config).to(device).train()
+    model = marian(
+        options.vocabulary, options.width, options.layers, max_position_embeddings=512, dropout=0.1, attention_dropout=0.1,
+        pad_token_id=0, eos_token_id=2, decoder_start_token_id=0, use_cache=False,
+    ).to(device).train()  # fmt: skip
     run = model if options.eager else torch.compile(model)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=device.type == "cuda")
     batches = [padded(group, device) for group in by_length(pairs, options.tokens)]
@@ -259,8 +251,7 @@ def row_of(
         f"ratio_to_{first}": round(statistics.median(ratios), 4), "peak_memory_gib": memory[name], "turns": options.turns,
         "steps_a_turn": options.steps, "tokens": options.tokens, "mean_length": options.fixed_length or options.mean_length,
         "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers, "compiled": not options.eager,
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
-        "torch": torch.__version__, "python": platform.python_version(), "command": "python " + " ".join(sys.argv),
+        **facts(device),
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rela.kernels.problem import ceil_div
 from rela.kernels.registration import differentiable_operator
-from rela.kernels.rms_norm import PARTIALS, as_rows, block_plan, load_parameter
+from rela.kernels.rms_norm import PARTIALS, as_rows, block_plan, load_block, load_parameter
 from rela.kernels.scores import dropout_key, kept
 
 
@@ -97,11 +97,6 @@ differentiable_operator(fused_residual_norm, _empty_rows, _remember, _differenti
 def drop_options(dropout: float) -> tuple[int, float]:
     """The rate in units of 2⁻²⁴, and the factor of what survives."""
     return math.floor(dropout * 2**24), 1.0 / (1.0 - dropout)
-
-
-@triton.jit
-def load_block(rows, o_n, o_c, stride, mask):
-    return tl.load(rows + o_n[:, None] * stride + o_c[None, :], mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit

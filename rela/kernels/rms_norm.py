@@ -119,6 +119,11 @@ def inverse_rms(b_z, eps, C: tl.constexpr):
 
 
 @triton.jit
+def load_block(rows, o_n, o_c, stride, mask):
+    return tl.load(rows + o_n[:, None] * stride + o_c[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def load_parameter(parameter, o_c, C: tl.constexpr):
     return tl.load(parameter + o_c, mask=o_c < C, other=0.0).to(tl.float32)[None, :]
 
@@ -129,7 +134,7 @@ def forward_kernel(z, gain, gate, y, eps, N, stride_z, C: tl.constexpr, BN: tl.c
     o_c = tl.arange(0, BC)
     mask = (o_n < N)[:, None] & (o_c < C)[None, :]
     # [BN, BC]
-    b_z = tl.load(z + o_n[:, None] * stride_z + o_c[None, :], mask=mask, other=0.0).to(tl.float32)
+    b_z = load_block(z, o_n, o_c, stride_z, mask)
     b_y = b_z * inverse_rms(b_z, eps, C) * load_parameter(gain, o_c, C)
     if gate is not None:
         b_y *= tl.sigmoid(load_parameter(gate, o_c, C) * b_z)
@@ -152,8 +157,8 @@ def backward_kernel(
         o_n = (i_n * BN + tl.arange(0, BN)).to(tl.int64)
         mask = (o_n < N)[:, None] & m_c[None, :]
         # [BN, BC]
-        b_z = tl.load(z + o_n[:, None] * stride_z + o_c[None, :], mask=mask, other=0.0).to(tl.float32)
-        b_dy = tl.load(dy + o_n[:, None] * stride_dy + o_c[None, :], mask=mask, other=0.0).to(tl.float32)
+        b_z = load_block(z, o_n, o_c, stride_z, mask)
+        b_dy = load_block(dy, o_n, o_c, stride_dy, mask)
         b_r = inverse_rms(b_z, eps, C)
         b_n = b_z * b_r
         b_dn = b_dy * b_gain
