@@ -136,6 +136,9 @@ class TrainConfig:
     warmup: int = 4000
     cooldown: int = 0
     """Steps at the end over which the rate also falls linearly to zero; 0 is the paper's schedule."""
+    centring: int = 0
+    """Steps over which the mean key of a sentence comes back into the keys of encoder and cross attention; 0 is the
+    paper's training. Softmax does not see it; a rectifier learns sooner where to look."""
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
@@ -169,6 +172,7 @@ class TrainConfig:
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in (
             "cooldown",
+            "centring",
             "validate_every",
             "bleu_every",
             "patience",
@@ -183,6 +187,7 @@ class TrainConfig:
         require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "in [0, 1)")
         require(self.precision in ("auto", "bf16", "fp32"), "precision", self.precision, '"auto", "bf16" or "fp32"')
         require(self.compile in ("auto", "on", "off"), "compile", self.compile, '"auto", "on" or "off"')
+        require(self.centring <= self.steps, "centring", self.centring, f"at most steps, {self.steps}")
         require(self.average_last <= self.keep_last, "average_last", self.average_last,
                 f"at most keep_last, {self.keep_last}")  # fmt: skip
 

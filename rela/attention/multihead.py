@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rela.attention import checks, reference
 from rela.attention.cache import KVCache
+from rela.attention.centring import centre_keys
 from rela.attention.dispatch import attend
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks
@@ -88,6 +89,8 @@ class MultiheadAttention(nn.Module):
         self.penalty: Tensor | None = None
         # Analysis listens here: called with the q and k of each packed forward, which forms no weights itself.
         self.observer: Callable[..., None] | None = None
+        # Training's: the share of their sentence's mean key that packed keys do without (rela/attention/centring.py).
+        self.centring: Tensor | None = None
         self.reset_parameters()
 
     # nn.TransformerEncoderLayer asks for this before it takes a fused path that computes softmax from our
@@ -208,6 +211,8 @@ class MultiheadAttention(nn.Module):
         inputs = [("query", query, self.embed_dim), ("key", key, self.kdim)]
         check_inputs(inputs, self.some_weight(), (2,))
         q, k, v = self.project_flat(query, key, key)
+        if self.centring is not None and not causal:
+            k = centre_keys(k, cu_keys, self.centring)
         q = q.unflatten(-1, (self.num_heads, self.head_dim))
         k, v = (x.unflatten(-1, (self.num_kv_heads, self.head_dim)) for x in (k, v))
         if self.training and self.target_sparsity is not None:

@@ -88,6 +88,15 @@ class Transformer(nn.Module):
         """Hidden states [N, C] of the decoder, teacher-forced."""
         return self.decode(target, target_positions, targets, self.encode(source, source_positions, sources), sources)
 
+    def centre_keys(self, share: Tensor | None) -> None:
+        """From now on, packed keys of encoder and cross attention do without `share` of their sentence's mean key.
+
+        For training alone: `start` and `decode_step` know plain keys. Causal attention has no mean to take off, since a
+        query must not see the keys after it.
+        """
+        for attention in [*(layer.attention for layer in self.encoder), *(layer.cross for layer in self.decoder)]:
+            attention.centring = share
+
     def parameter_counts(self) -> dict[str, int]:
         """Parameters by part; tied ones count once, in the first part that holds them."""
         parts: dict[str, list[nn.Module]] = {

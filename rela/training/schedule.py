@@ -1,4 +1,4 @@
-"""The learning rate of Vaswani et al. (2017)."""
+"""What changes by plan from step to step: the learning rate of Vaswani et al. (2017), and the centring of keys."""
 
 
 def inverse_square_root(step: int, width: int, warmup: int, factor: float = 1.0) -> float:
@@ -9,3 +9,8 @@ def inverse_square_root(step: int, width: int, warmup: int, factor: float = 1.0)
 def cooled(step: int, steps: int, cooldown: int) -> float:
     """The share of the rate left at a step: 1 until the last `cooldown` of `steps`, then down to 1/cooldown in a line."""
     return min(1.0, (steps - step + 1) / cooldown) if cooldown else 1.0
+
+
+def centring_share(step: int, steps: int) -> float:
+    """The share of the mean key taken off in step `step` = 1, 2, …: falls linearly from 1, and is 0 after `steps`."""
+    return max(0.0, 1.0 - (step - 1) / steps) if steps else 0.0

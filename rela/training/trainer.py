@@ -31,7 +31,7 @@ from rela.training.graphed import GraphedStep
 from rela.training.journal import Journal
 from rela.training.loss import Objective
 from rela.training.processes import Processes, join_processes
-from rela.training.schedule import cooled, inverse_square_root
+from rela.training.schedule import centring_share, cooled, inverse_square_root
 from rela.training.watchdog import TrainingFailed, Watchdog
 
 FINISHED = "finished.json"
@@ -62,6 +62,8 @@ class Trainer:
         torch.manual_seed(config.train.seed)
         self.model = Transformer(config.model).to(self.device)
         self.objective = Objective(self.model, config.train.label_smoothing, config.train.sparsity_weight)
+        self.share = torch.zeros((), device=self.device) if self.settings.centring else None
+        self.model.centre_keys(self.share)
         on_gpu = self.device.type == "cuda"
         # On a GPU the rate is a tensor, so that a recorded step reads the rate of the step it is replayed for.
         self.optimiser = torch.optim.Adam(
@@ -152,6 +154,7 @@ class Trainer:
             if self.step < self.watchdog.patience:
                 for batch in batches:
                     self.watchdog.count(batch.target_out)
+            self.set_centring()
             if graphed is None:
                 sums += self.optimise(step_objective, batches, tokens)
             else:
@@ -222,6 +225,11 @@ class Trainer:
             else:
                 group["lr"] = rate
 
+    def set_centring(self) -> None:
+        """Give attention the share of the mean key that the step which comes next does without."""
+        if self.share is not None:
+            self.share.fill_(centring_share(self.step + 1, self.settings.centring))
+
     def learning_rate(self) -> float:
         """The rate of the step that comes next."""
         settings, step = self.settings, self.step + 1
@@ -260,8 +268,10 @@ class Trainer:
         if not total:
             raise TrainingFailed(f"no validation pair fits a batch of {budget} tokens")
         loss, nll = (self.processes.total(value) / total for value in sums.tolist())
-        better = loss < self.best_loss
-        self.best_loss, self.bad_validations = (loss, 0) if better else (self.best_loss, self.bad_validations + 1)
+        # While keys are centred this is not the loss of the model that is saved, whose keys are plain.
+        counts = self.step >= self.settings.centring
+        better = counts and loss < self.best_loss
+        self.best_loss, self.bad_validations = (loss, 0) if better else (self.best_loss, self.bad_validations + counts)
         if better and self.processes.first:
             save_folder(self.directory / "best", self.config, unique_weights(self.model), self.subwords.model)
         if journal is not None:
@@ -284,8 +294,10 @@ class Trainer:
         pairs = read_pairs(root / valid.source, root / valid.target, self.config.data.on_bad_line)
         sources, references = map(list, zip(*pairs, strict=True))
         translator = Translator(self.model, self.subwords, self.config, str(self.device))
+        self.model.centre_keys(None)  # what is saved, and what translates, has plain keys
         # Whatever the finished model is to be used with: here it is on the device it is trained on.
         score = bleu(translator.translate(sources, beam=1, engine="auto", precision="auto"), references)
+        self.model.centre_keys(self.share)
         self.model.train()
         if journal is not None:
             journal.write("bleu", self.step, bleu=score.value, signature=score.signature)

@@ -11,7 +11,7 @@ from rela.data.batching import StaticShape, pack
 from rela.data.subwords import PAD
 from rela.model.transformer import Transformer
 from rela.training.loss import Objective, smoothed_cross_entropy
-from rela.training.schedule import cooled, inverse_square_root
+from rela.training.schedule import centring_share, cooled, inverse_square_root
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
@@ -85,3 +85,8 @@ def test_the_learning_rate_is_that_of_vaswani_et_al():
 def test_a_cooldown_ends_in_a_line_to_zero():
     assert [cooled(step, 10, 0) for step in (1, 10)] == [1.0, 1.0]
     assert [cooled(step, 10, 4) for step in (6, 7, 8, 9, 10)] == [1.0, 1.0, 0.75, 0.5, 0.25]
+
+
+def test_centring_falls_in_a_line_and_is_over_after_its_steps():
+    assert [centring_share(step, 4) for step in (1, 2, 3, 4, 5, 9)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    assert centring_share(1, 0) == 0.0

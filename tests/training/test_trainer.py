@@ -219,3 +219,22 @@ def test_seeds_mixed_from_several_numbers_differ_when_any_of_them_does():
     seeds = {mix(seed, step, batch) for seed in range(5) for step in range(50) for batch in range(8)}
     assert len(seeds) == 5 * 50 * 8
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "rela-g"])
+def test_centred_keys_change_what_a_rectifier_learns_and_not_what_softmax_does(make_config, kind):
+    """To float32's rounding; in the end both have the keys they are saved with."""
+    options = {f"model_{place}_attention": kind for place in ("encoder", "decoder", "cross")} | {"validate_every": 3}
+    plain, centred = make_config("plain", **options), make_config("centred", centring=6, bleu_every=3, **options)
+    for config in (plain, centred):
+        train(config, quiet=True)
+    losses = [[row["loss"] for row in events(config)] for config in (plain, centred)]
+    if kind == "softmax":
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    else:
+        assert losses[1] != pytest.approx(losses[0], rel=1e-3)
+    # the first validation that counts is the one where keys are plain again
+    best = trainer(centred)
+    best.resume()
+    valid = {row["step"]: row["loss"] for row in events(centred, "valid")}
+    assert best.best_loss == pytest.approx(min(loss for step, loss in valid.items() if step >= 6))
