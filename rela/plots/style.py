@@ -96,6 +96,7 @@ def save_figure(axes: Axes | Figure, path: str | Path, formats: Iterable[str] = 
     figure = axes if isinstance(axes, Figure) else figure_of(axes)
     targets = [Path(f"{path}.{format}") for format in formats]
     with one_warning_for_glyphs():
+        figure.set_dpi(DOTS_PER_INCH)  # text is a little wider or narrower at every resolution
         figure.draw_without_rendering()  # places everything once; saving would do it again for each format
         figure.set_layout_engine("none")
         for target in targets:

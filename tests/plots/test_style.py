@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from rela.plots.heads import heatmap
+from rela.plots.heads import heads_of_layer, heatmap
 from rela.plots.noise import detection_by_noise
-from rela.plots.style import save_figure
+from rela.plots.style import figure_of, save_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -34,6 +34,20 @@ def test_the_png_has_two_hundred_dots_an_inch(make_record, tmp_path):
     (path,) = save_figure(axes, tmp_path / "a", ("png",))
     size = [int.from_bytes(path.read_bytes()[start : start + 4]) for start in (16, 20)]
     assert size == [int(inches * 200) for inches in axes.get_figure().get_size_inches()]
+
+
+def test_no_label_is_cut_off(make_record, tmp_path):
+    queries = tuple(f"▁{word}" for word in ("Vorschriften", "Landwirte,", "Verbrauchern", "Kommission", "nicht."))
+    drawn = heads_of_layer(make_record(queries=queries), 0)
+    figure = figure_of(drawn[0])
+    save_figure(drawn[0], tmp_path / "a", ("png",))
+    figure.set_dpi(200)  # as the file was drawn
+    figure.draw_without_rendering()
+    for axes in drawn:
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            box = label.get_window_extent()
+            assert 0 <= box.x0, label
+            assert box.x1 <= figure.bbox.width, label
 
 
 def test_a_format_nobody_can_write_leaves_nothing(make_record, tmp_path):
