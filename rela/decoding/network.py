@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WEIGHTS = ("softmax", "relu", "relu2", "leaky_relu")
 NORMS = ("none", "rms", "rms-i", "gated-rms")
 # Up to so many rows a product and the norm before it are one kernel of ours, beyond it cuBLAS is faster.
-FEW_ROWS = 16
+FEW_ROWS = 32
 # Inner sizes of thin products are split into parts of this size, summed by whoever reads them.
 PART = 512
 # Queries of one program of the encoder's attention.
@@ -91,7 +91,7 @@ class Network:
         self.config, self.dtype = model.config, dtype
         self.device = model.output.weight.device
         self.heads = model.config.heads
-        # float32 products in three TF32 parts do not fit into a thin program's registers
+        # float32 products in three TF32 parts do not fit into the registers of a thin program of many rows
         self.thin_rows = FEW_ROWS if dtype == torch.bfloat16 else 0
         self.encoder = [self.layer(layer) for layer in model.encoder]
         self.decoder = [self.layer(layer) for layer in model.decoder]
@@ -197,9 +197,12 @@ class Network:
         return stream.change(context, attention.out, attention.out_bias, squares, attention.epsilon)
 
     def new_context(self, rows: int, attention: Attention) -> tuple[Tensor, Tensor | None]:
-        """Room for an attention's context [R, C] and, where a norm follows, its squares [R, H]."""
+        """Room for an attention's context [R, C] and, where a norm follows, its squares [R, H · G]."""
+        from rela.kernels.step_attention import groups_of
+
+        sums = self.heads * groups_of(self.config.width // self.heads)
         context = torch.empty(rows, self.config.width, dtype=self.dtype, device=self.device)
-        squares = torch.empty(rows, self.heads, dtype=torch.float32, device=self.device) if attention.normed else None
+        squares = torch.empty(rows, sums, dtype=torch.float32, device=self.device) if attention.normed else None
         return context, squares
 
     def step(
@@ -290,12 +293,12 @@ class Stream:
     def change(
         self, inputs: Tensor, weight: Tensor, bias: Tensor, squares: Tensor | None = None, epsilon: float = 0.0
     ) -> Change:
-        """inputs · weightᵀ as a change, to which the bias and 1/RMS are still to come."""
+        """inputs · weightᵀ as a change, to which the bias and, unless the stream is thin, 1/RMS are still to come."""
         from rela.kernels.step_layers import Change, thin_linear
 
         if not self.thin:
             return Change(inputs @ weight.t(), bias, squares, epsilon)
         parts = max(1, weight.size(1) // PART)
         y = torch.empty(parts, inputs.size(0), weight.size(0), dtype=torch.float32, device=weight.device)
-        thin_linear(inputs, weight, None, y, in_chain=True)
-        return Change(y, bias, squares, epsilon)
+        thin_linear(inputs, weight, None, y, squares, epsilon, in_chain=True)
+        return Change(y, bias)

@@ -5,10 +5,10 @@ cache is never reordered. A program takes all beams of a sentence and head at on
 hides the slots that are not in a beam's ancestry: reading is in order, and the product is one for tensor cores.
 
 The norm on the merged heads (equations 4 and 5 of arXiv 2104.07012) costs no pass of its own: the gate acts on one
-element, so it is applied here; the gain is part of W_o; and 1/RMS, one number a row, commutes with W_o, so that the next
-kernel applies it from the squares summed here, one number a row and head.
+element, so it is applied here; the gain is part of W_o; and 1/RMS, one number a row, commutes with W_o, so that a later
+kernel applies it. What it needs are squares, summed here over GROUP neighbours, as far as a warp goes without the others.
 
-Legend: R rows, H heads, D head size, S keys; a slot is one position of one beam in the cache.
+Legend: R rows, H heads, D head size, S keys, G groups of a head; a slot is one position of one beam in the cache.
 """
 
 import triton
@@ -16,13 +16,19 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.early_launch import early, let_next_start, wait_for_results
-from rela.kernels.problem import PRECISION, power_of_2
+from rela.kernels.problem import PRECISION, ceil_div, power_of_2
 from rela.kernels.scores import activate
 
 SLOTS = 128  # of one block of the cache
 KEYS = 64  # of one block of a sentence
 # From so many sentences on it is traffic that costs, and slots in nobody's past are not loaded; below it is latency.
 CROWD = 8
+GROUP = 8  # columns of a tensor core's tile
+
+
+def groups_of(size: int) -> int:
+    """How many sums of squares a head of this size leaves in each row."""
+    return ceil_div(size, GROUP)
 
 
 def attend_cache(
@@ -30,7 +36,7 @@ def attend_cache(
     room: Tensor, gate: Tensor | None, threshold: Tensor | None, context: Tensor, squares: Tensor | None, *,
     beam: int, heads: int, activation: str, in_chain: bool = False,
 ) -> None:  # fmt: skip
-    """One more position of R rows: qkv [R, 3 · H · D] joins the cache, context [R, H · D] and, if wanted, squares [R, H] come out.
+    """One more position of R rows: qkv [R, 3 · H · D] joins the cache, context [R, H · D] and, if wanted, squares [R, H · G] come out.
 
     Row r is beam r % beam of the sentence at places[r // beam]; a place below zero is an empty seat, and a sentence that is
     `done` is left alone. A place owns `room` positions of `beam` slots each in keys and values [slots, H · D], of which
@@ -42,7 +48,7 @@ def attend_cache(
     self_attention_kernel[(sentences, heads)](
         qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, size**-0.5,
         BEAM=beam, BB=max(16, power_of_2(beam)), H=heads, D=size, BD=max(16, power_of_2(size)), BS=SLOTS,
-        ACTIVATION=activation, SPARSE=sentences >= CROWD, PRECISION=PRECISION, num_warps=4, num_stages=1,
+        GROUP=GROUP, ACTIVATION=activation, SPARSE=sentences >= CROWD, PRECISION=PRECISION, num_warps=4, num_stages=1,
         **early(in_chain, qkv),
     )  # fmt: skip
 
@@ -51,7 +57,7 @@ def attend_cache(
 def self_attention_kernel(
     qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, scale,
     BEAM: tl.constexpr, BB: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BS: tl.constexpr,
-    ACTIVATION: tl.constexpr, SPARSE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    GROUP: tl.constexpr, ACTIVATION: tl.constexpr, SPARSE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_seat = tl.program_id(0)
@@ -99,7 +105,7 @@ def self_attention_kernel(
         b_out, b_score, b_total = attend_block(
             b_q, b_k, b_v, m_seen, b_out, b_score, b_total, scale, theta, ACTIVATION, PRECISION
         )
-    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_b < BEAM, i_h, o_d, H, D, ACTIVATION)
+    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_b < BEAM, i_h, o_d, H, D, GROUP, ACTIVATION)
 
 
 @triton.jit
@@ -128,7 +134,7 @@ def attend_blocks(
     """Blocks of queries of a sentence against all its keys: q [N, H · D], keys and values [M, H · D], of any row strides.
 
     table [blocks, 4] (int32) holds first query, their number (at most `queries`, 0 for an empty block), first key and
-    number of keys of each block. Context [N, H · D] and, if wanted, squares [N, H] come out; rows in no block stay as they are.
+    number of keys of each block. Context [N, H · D] and, if wanted, squares [N, H · G] come out; rows in no block stay as they are.
     `in_chain` (see early_launch.py) may be said only where table, keys and values were written before the chain began.
     """
     width = context.shape[-1]
@@ -136,15 +142,15 @@ def attend_blocks(
     block_attention_kernel[(blocks, heads)](
         q, keys, values, table, gate, threshold, context, squares, size**-0.5, q.stride(0), keys.stride(0),
         values.stride(0), H=heads, D=size, BD=max(16, power_of_2(size)), BQ=max(16, power_of_2(queries)), BS=KEYS,
-        ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, **early(in_chain, q),
+        GROUP=GROUP, ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, **early(in_chain, q),
     )  # fmt: skip
 
 
 @triton.jit
 def block_attention_kernel(
     q, keys, values, table, gate, threshold, context, squares, scale, stride_q, stride_k, stride_v,
-    H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, ACTIVATION: tl.constexpr,
-    PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, GROUP: tl.constexpr,
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_block = tl.program_id(0)
@@ -179,7 +185,7 @@ def block_attention_kernel(
         b_out, b_highest, b_total = attend_block(
             b_q, b_k, b_v, m_seen, b_out, b_highest, b_total, scale, theta, ACTIVATION, PRECISION
         )
-    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_q < n_q, i_h, o_d, H, D, ACTIVATION)
+    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_q < n_q, i_h, o_d, H, D, GROUP, ACTIVATION)
 
 
 @triton.jit
@@ -230,9 +236,9 @@ def attend_block(
 @triton.jit
 def store_context(
     context, squares, b_out, b_total, gate, b_gate, o_row, m_row, i_h, o_d, H: tl.constexpr, D: tl.constexpr,
-    ACTIVATION: tl.constexpr,
+    GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """The context [BQ, BD] behind its gate and, where a norm follows, the sum of the squares before it."""
+    """The context [BQ, BD] behind its gate and, where a norm follows, sums of the squares before it."""
     if ACTIVATION == "softmax":
         b_out /= b_total[:, None]
     b_gated = b_out
@@ -241,4 +247,8 @@ def store_context(
     p_out = context + o_row[:, None] * (H * D) + i_h * D + o_d[None, :]
     tl.store(p_out, b_gated.to(context.dtype.element_ty), mask=m_row[:, None] & (o_d < D)[None, :])
     if squares is not None:
-        tl.store(squares + o_row * H + i_h, tl.sum(b_out * b_out, axis=1), mask=m_row)
+        G: tl.constexpr = (D + GROUP - 1) // GROUP
+        BG: tl.constexpr = o_d.shape[0] // GROUP
+        o_g = tl.arange(0, BG)[None, :]
+        b_squares = tl.sum(tl.reshape(b_out * b_out, [o_row.shape[0], BG, GROUP]), axis=2)
+        tl.store(squares + o_row[:, None] * (H * G) + i_h * G + o_g, b_squares, mask=m_row[:, None] & (o_g < G))

@@ -2,8 +2,8 @@
 
 A step has few rows, so it is the number of kernels that costs, not what they compute. `residual_norm` is one kernel for
 r · y + bias + residual and the layer norm behind it, where r is the 1/RMS that attention left over (see
-step_attention.py); `norm_linear` is a product for few rows that computes that same sum and norm, in every program, on
-its own input; `thin_linear` writes partial sums that the next kernel adds up: a layer is eight kernels.
+step_attention.py); `norm_linear` is a product for few rows that computes sum and norm, in every program, on its own input;
+`thin_linear` writes partial sums that the next kernel adds up, and multiplies by r itself: a layer is eight kernels.
 
 Parameters are asked for before anything that depends on them: they come from memory each step, and that takes longer
 than the rest of a kernel.
@@ -29,7 +29,7 @@ NORM_OUTPUTS, NORM_WARPS = 16, 4
 class Change:
     """What a sublayer adds to the residual: r · y + bias, with r from the squares of each row if there are any.
 
-    y is [R, C], or [parts, R, C] still to be summed; squares are [R, H].
+    y is [R, C], or [parts, R, C] still to be summed; squares are [R, S], to be summed too.
     """
 
     y: Tensor
@@ -81,8 +81,9 @@ def embed_kernel(
         b_x += tl.load(positions + position * C + o_c, mask=m_c, other=0.0)
     tl.store(residual + i_r * C + o_c, b_x, mask=m_c)
     if norm_weight is not None:
-        b_weight, b_bias = load_norm(norm_weight, norm_bias, o_c, C)
-        b_x = tl.reshape(layer_norm(b_x[None, :], m_c[None, :], b_weight, b_bias, epsilon, C), [BC])
+        b_weight, b_bias = load_row(norm_weight, o_c, C), load_row(norm_bias, o_c, C)
+        b_mean = tl.sum(b_x[None, :], axis=1) / C
+        b_x = tl.reshape(layer_norm(b_x[None, :], b_mean, m_c[None, :], b_weight, b_bias, epsilon, C), [BC])
     tl.store(x + i_r * C + o_c, b_x.to(x.dtype.element_ty), mask=m_c)
 
 
@@ -94,9 +95,10 @@ def residual_norm(
     residual and new_residual, float32 [R, C], may be the same tensor.
     """
     rows, width = x.shape
+    sums = 1 if change is None or change.squares is None else change.squares.size(1)
     residual_norm_kernel[(rows,)](
         residual, *change_arguments(change), *norm_arguments(norm), new_residual, x, rows,
-        C=width, BC=power_of_2(width), **change_sizes(change), NORM_FIRST=norm.first, num_warps=4,
+        C=width, BC=power_of_2(width), PARTS=parts_of(change), S=sums, NORM_FIRST=norm.first, num_warps=4,
         **early(in_chain, x),
     )  # fmt: skip
 
@@ -104,40 +106,47 @@ def residual_norm(
 @triton.jit(do_not_specialize=["R"])
 def residual_norm_kernel(
     residual, y, change_bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, x, R,
-    C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, NORM_FIRST: tl.constexpr,
+    C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, S: tl.constexpr, NORM_FIRST: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     o_r = tl.program_id(0) + tl.arange(0, 1)
     o_c = tl.arange(0, BC)
-    b_weight, b_bias = load_norm(norm_weight, norm_bias, o_c, C)
-    b_change_bias = load_vector(change_bias, o_c, C)
+    b_weight, b_bias = load_row(norm_weight, o_c, C), load_row(norm_bias, o_c, C)
+    b_change_bias = load_row(change_bias, o_c, C)
     wait_for_results(EARLY)
     mask = (o_r < R)[:, None] & (o_c < C)[None, :]
-    b_sum = changed(residual, y, b_change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H)
-    b_x = layer_norm(b_sum, mask, b_weight, b_bias, epsilon, C)
+    b_sum, b_mean = changed(residual, y, b_change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, S)
+    b_x = layer_norm(b_sum, b_mean, mask, b_weight, b_bias, epsilon, C)
     o_out = o_r[:, None] * C + o_c[None, :]
     tl.store(new_residual + o_out, b_sum if NORM_FIRST else b_x, mask=mask)
     tl.store(x + o_out, b_x.to(x.dtype.element_ty), mask=mask)
 
 
 def thin_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, *, relu: bool = False, in_chain: bool = False
-) -> None:
-    """x [R, K] times weight [N, K] transposed, into out [R, N], or in parts [parts, R, N] of the inner size."""
+    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, squares: Tensor | None = None, epsilon: float = 0.0, *,
+    relu: bool = False, in_chain: bool = False,
+) -> None:  # fmt: skip
+    """x [R, K] times weight [N, K] transposed, into out [R, N], or in parts [parts, R, N] of the inner size.
+
+    With squares [R, S] every row is divided by its root mean square, √(Σ squares / K + epsilon).
+    """
     parts = out.size(0) if out.dim() == 3 else 1
     (rows, inner), width = x.shape, weight.size(0)
     BK = min(512, power_of_2(inner))
+    sums = 1 if squares is None else squares.size(1)
     thin_linear_kernel[(ceil_div(width, THIN_OUTPUTS), ceil_div(rows, THIN_ROWS), parts)](
-        x, weight, bias, out, rows, width, N_K=inner, LENGTH=ceil_div(inner, parts * BK) * BK, BM=THIN_ROWS,
-        BN=THIN_OUTPUTS, BK=BK, RELU=relu, PRECISION=PRECISION, num_warps=THIN_WARPS, num_stages=1, **early(in_chain, x),
+        x, weight, bias, out, squares, epsilon, rows, width, N_K=inner, S=sums, BS=power_of_2(sums),
+        LENGTH=ceil_div(inner, parts * BK) * BK, BM=THIN_ROWS, BN=THIN_OUTPUTS, BK=BK, SPLIT=split_of(BK, THIN_WARPS),
+        RELU=relu, PRECISION=PRECISION, num_warps=THIN_WARPS, num_stages=1, **early(in_chain, x),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def thin_linear_kernel(
-    x, weight, bias, out, R, N, N_K: tl.constexpr, LENGTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    x, weight, bias, out, squares, epsilon, R, N, N_K: tl.constexpr, S: tl.constexpr, BS: tl.constexpr,
+    LENGTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
+    RELU: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_part = tl.program_id(2)
@@ -148,11 +157,28 @@ def thin_linear_kernel(
     b_w = load_tile(weight, o_n, first + o_k, N, N_K)
     b_bias = load_vector(bias, o_n, N)
     wait_for_results(EARLY)
-    b_out = tl.dot(load_tile(x, o_r, first + o_k, R, N_K), tl.trans(b_w), input_precision=PRECISION)
+    b_x = load_tile(x, o_r, first + o_k, R, N_K)
+    if squares is not None:
+        b_squares = load_tile(squares, o_r, tl.arange(0, BS), R, S)
+    b_out = thin_product(b_x, b_w, SPLIT, PRECISION)
     for i_k in range(first + BK, tl.minimum(first + LENGTH, N_K), BK):
         b_w = load_tile(weight, o_n, i_k + o_k, N, N_K)
-        b_out = tl.dot(load_tile(x, o_r, i_k + o_k, R, N_K), tl.trans(b_w), b_out, input_precision=PRECISION)
+        b_out += thin_product(load_tile(x, o_r, i_k + o_k, R, N_K), b_w, SPLIT, PRECISION)
+    if squares is not None:
+        b_out *= (1.0 / tl.sqrt(tl.sum(b_squares, axis=1) / N_K + epsilon))[:, None]
     store_outputs(b_out, b_bias, out + i_part * R * N, o_r, o_r < R, o_n, N, RELU)
+
+
+@triton.jit
+def thin_product(b_x, b_w, SPLIT: tl.constexpr, PRECISION: tl.constexpr):
+    """x [BM, BK] times w [BN, BK] transposed, each warp a part of the inner size.
+
+    A warp's products along it wait for one another, 32 of them for 512, and that takes as long as all the rest.
+    """
+    BK: tl.constexpr = b_x.shape[1]
+    b_x = tl.permute(tl.reshape(b_x, [b_x.shape[0], SPLIT, BK // SPLIT]), (1, 0, 2))
+    b_w = tl.permute(tl.reshape(b_w, [b_w.shape[0], SPLIT, BK // SPLIT]), (1, 2, 0))
+    return tl.sum(tl.dot(b_x, b_w, input_precision=PRECISION), axis=0)
 
 
 @triton.jit
@@ -166,23 +192,28 @@ def norm_linear(
     residual: Tensor, change: Change, norm: Norm, new_residual: Tensor, weight: Tensor, bias: Tensor, out: Tensor, *,
     relu: bool = False, in_chain: bool = False,
 ) -> None:  # fmt: skip
-    """`residual_norm` and the product behind it in one kernel, for few rows; new_residual must not be residual."""
+    """`residual_norm` and the product behind it in one kernel, for few rows; new_residual must not be residual.
+
+    The change has no squares left: a thin product multiplies by 1/RMS itself.
+    """
+    assert change.squares is None
     rows, width = residual.shape
     BR = min(THIN_ROWS, power_of_2(rows))
+    warps = NORM_WARPS if BR <= 8 else 2 * NORM_WARPS  # more rows do not fit into the registers of fewer
     norm_linear_kernel[(ceil_div(weight.size(0), NORM_OUTPUTS), ceil_div(rows, BR))](
-        residual, *change_arguments(change), *norm_arguments(norm), new_residual, weight, bias, out, rows,
-        weight.size(0), C=width, BC=power_of_2(width), **change_sizes(change), NORM_FIRST=norm.first, BR=BR,
-        COPIES=THIN_ROWS // BR, BN=NORM_OUTPUTS, RELU=relu, PRECISION=PRECISION, num_warps=NORM_WARPS,
-        **early(in_chain, residual),
+        residual, change.y, change.bias, *norm_arguments(norm), new_residual, weight, bias, out, rows,
+        weight.size(0), C=width, BC=power_of_2(width), PARTS=parts_of(change), NORM_FIRST=norm.first, BR=BR,
+        COPIES=THIN_ROWS // BR, BN=NORM_OUTPUTS, SPLIT=split_of(power_of_2(width), warps), RELU=relu,
+        PRECISION=PRECISION, num_warps=warps, **early(in_chain, residual),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def norm_linear_kernel(
-    residual, y, change_bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, weight, bias, out,
-    R, N, C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, NORM_FIRST: tl.constexpr,
-    BR: tl.constexpr, COPIES: tl.constexpr, BN: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
-    EARLY: tl.constexpr,
+    residual, y, change_bias, norm_weight, norm_bias, epsilon, new_residual, weight, bias, out,
+    R, N, C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, NORM_FIRST: tl.constexpr,
+    BR: tl.constexpr, COPIES: tl.constexpr, BN: tl.constexpr, SPLIT: tl.constexpr, RELU: tl.constexpr,
+    PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -190,18 +221,18 @@ def norm_linear_kernel(
     o_c = tl.arange(0, BC)
     b_w = load_tile(weight, o_n, o_c, N, C)
     b_bias = load_vector(bias, o_n, N)
-    b_norm_weight, b_norm_bias = load_norm(norm_weight, norm_bias, o_c, C)
-    b_change_bias = load_vector(change_bias, o_c, C)
+    b_norm_weight, b_norm_bias = load_row(norm_weight, o_c, C), load_row(norm_bias, o_c, C)
+    b_change_bias = load_row(change_bias, o_c, C)
     wait_for_results(EARLY)
     mask = (o_r < R)[:, None] & (o_c < C)[None, :]
     # [BR, BC]
-    b_sum = changed(residual, y, b_change_bias, squares, rms_epsilon, o_r, o_c, mask, R, C, PARTS, H)
-    b_x = layer_norm(b_sum, mask, b_norm_weight, b_norm_bias, epsilon, C)
+    b_sum, b_mean = changed(residual, y, b_change_bias, None, 0.0, o_r, o_c, mask, R, C, PARTS, 1)
+    b_x = layer_norm(b_sum, b_mean, mask, b_norm_weight, b_norm_bias, epsilon, C)
     if tl.program_id(0) == 0:
         tl.store(new_residual + o_r[:, None] * C + o_c[None, :], b_sum if NORM_FIRST else b_x, mask=mask)
     # a product wants 16 rows: each of the BR is there COPIES times, so that norms are computed for BR alone
     b_rows = tl.broadcast_to(b_x.to(b_w.dtype)[:, None, :], [BR, COPIES, BC])
-    b_out = tl.dot(tl.reshape(b_rows, [BR * COPIES, BC]), tl.trans(b_w), input_precision=PRECISION)
+    b_out = thin_product(tl.reshape(b_rows, [BR * COPIES, BC]), b_w, SPLIT, PRECISION)
     o_copy = tl.arange(0, BR * COPIES)
     o_row = tl.program_id(1) * BR + o_copy // COPIES
     store_outputs(b_out, b_bias, out, o_row, (o_copy % COPIES == 0) & (o_row < R), o_n, N, RELU)
@@ -209,35 +240,49 @@ def norm_linear_kernel(
 
 @triton.jit
 def changed(
-    residual, y, b_bias, squares, rms_epsilon, o_r, o_c, mask, R, C: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr
+    residual, y, b_bias, squares, rms_epsilon, o_r, o_c, mask, R, C: tl.constexpr, PARTS: tl.constexpr, S: tl.constexpr
 ):
-    """residual + r · Σ y + bias, [BM, BC] in float32; zero where not `mask`."""
+    """residual + r · Σ y + bias, [BM, BC] in float32, zero where not `mask`, and the mean of each row, [BM]."""
     o_x = o_r[:, None] * C + o_c[None, :]
     b_sum = tl.load(residual + o_x, mask=mask, other=0.0)
     if y is not None:
         b_y = tl.load(y + o_x, mask=mask, other=0.0).to(tl.float32)
         for i_part in tl.static_range(1, PARTS):
             b_y += tl.load(y + i_part * R * C + o_x, mask=mask, other=0.0).to(tl.float32)
-        if squares is not None:
-            # each head's number once for every column, so that the sum lies where the rows do
-            D: tl.constexpr = C // H
-            b_squares = tl.load(squares + o_r[:, None] * H + (o_c // D)[None, :], mask=mask, other=0.0)
-            b_y *= (1.0 / tl.sqrt(tl.sum(b_squares, axis=1) / (C * D) + rms_epsilon))[:, None]
-        b_sum += b_y + b_bias[None, :]
-    return tl.where(mask, b_sum, 0.0)
+        b_sum = tl.where(mask, b_sum + b_bias, 0.0)
+    if squares is not None:
+        # all sums at once: a row lies in several warps, and they wait for each other with every sum
+        m_s = mask & (o_c < S)[None, :]
+        b_squares = tl.load(squares + o_r[:, None] * S + o_c[None, :], mask=m_s, other=0.0)
+        b_sums = tl.sum(tl.join(tl.join(b_sum, b_y), tl.join(b_squares, b_squares)), axis=1)
+        b_totals, b_squares = tl.split(b_sums)
+        b_total, b_y_total = tl.split(b_totals)
+        b_square, _ = tl.split(b_squares)
+        b_r = 1.0 / tl.sqrt(b_square / C + rms_epsilon)
+        b_sum += b_r[:, None] * b_y
+        b_mean = (b_total + b_r * b_y_total) / C
+    else:
+        if y is not None:
+            b_sum += b_y
+        b_mean = tl.sum(b_sum, axis=1) / C
+    return b_sum, b_mean
 
 
 @triton.jit
-def layer_norm(b_x, mask, b_weight, b_bias, epsilon, C: tl.constexpr):
-    """(x - mean) / deviation · weight + bias along the last dimension; x is zero where not `mask`."""
-    b_centred = tl.where(mask, b_x - (tl.sum(b_x, axis=1) / C)[:, None], 0.0)
+def layer_norm(b_x, b_mean, mask, b_weight, b_bias, epsilon, C: tl.constexpr):
+    """(x - mean) / deviation · weight + bias along the last dimension."""
+    b_centred = tl.where(mask, b_x - b_mean[:, None], 0.0)
     b_scale = 1.0 / tl.sqrt(tl.sum(b_centred * b_centred, axis=1) / C + epsilon)
-    return b_centred * b_scale[:, None] * b_weight[None, :] + b_bias[None, :]
+    return b_centred * b_scale[:, None] * b_weight + b_bias
 
 
 @triton.jit
-def load_norm(weight, bias, o_c, C: tl.constexpr):
-    return tl.load(weight + o_c, mask=o_c < C, other=0.0), tl.load(bias + o_c, mask=o_c < C, other=0.0)
+def load_row(vector, o_c, C: tl.constexpr):
+    """Elements of a vector in float32 as a row [1, BC], so that they lie where those of a tile's rows do; zeros if there is none."""
+    b_row = tl.zeros([1, o_c.shape[0]], dtype=tl.float32)
+    if vector is not None:
+        b_row = tl.load(vector + o_c[None, :], mask=(o_c < C)[None, :], other=0.0).to(tl.float32)
+    return b_row
 
 
 @triton.jit
@@ -266,8 +311,11 @@ def change_arguments(change: Change | None) -> tuple[Tensor | None, Tensor | Non
     return (None, None, None, 0.0) if change is None else (change.y, change.bias, change.squares, change.epsilon)
 
 
-def change_sizes(change: Change | None) -> dict[str, int]:
-    """How many parts y is in, and how many heads a row of squares holds."""
-    parts = change.y.size(0) if change is not None and change.y.dim() == 3 else 1
-    heads = change.squares.size(1) if change is not None and change.squares is not None else 1
-    return {"PARTS": parts, "H": heads}
+def split_of(inner: int, warps: int) -> int:
+    """Parts of an inner size, one for each warp, but none so small that a tensor core cannot multiply it."""
+    return max(1, min(warps, inner // 16))
+
+
+def parts_of(change: Change | None) -> int:
+    """How many parts y is in."""
+    return change.y.size(0) if change is not None and change.y.dim() == 3 else 1

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 from exactness import DEVICE, draw
 
 from rela.kernels import step_attention
-from rela.kernels.step_attention import attend_blocks, attend_cache
+from rela.kernels.step_attention import attend_blocks, attend_cache, groups_of
 
 ACTIVATIONS = {
     "softmax": lambda scores: scores.softmax(-1), "relu": F.relu, "relu2": lambda scores: F.relu(scores).square(),
@@ -27,6 +27,11 @@ def equation(q, k, v, heads, activation, threshold, gate):
     squares = context.square().sum(-1).T
     merged = context.transpose(0, 1).flatten(1)
     return (merged if gate is None else merged * torch.sigmoid(gate.double() * merged)), squares
+
+
+def by_head(squares, heads):
+    """The sums that a head leaves, put together."""
+    return squares.double().unflatten(-1, (heads, -1)).sum(-1)
 
 
 def options(case, heads, width):
@@ -50,7 +55,7 @@ def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, mo
         torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (places, [5, length, length], [1, 0, 0])
     )
     qkv = draw(len(places) * beam, 3 * width, seed=3)
-    context, squares = torch.full((12, width), 7.0, device=DEVICE), torch.full((12, heads), 7.0, device=DEVICE)
+    context, squares = (torch.full((12, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
     attend_cache(
         qkv, keys, values, ancestry, seats, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
         threshold, context, squares, beam=beam, heads=heads, activation=activation,
@@ -69,7 +74,7 @@ def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, mo
         past = torch.tensor([*slots, new], device=DEVICE)
         wanted = equation(q[None], keys[past], values[past], heads, activation, threshold, gate)
         torch.testing.assert_close(context[row].double(), wanted[0][0], rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(squares[row].double(), wanted[1][0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(by_head(squares[row], heads), wanted[1][0], rtol=1e-5, atol=1e-5)
     assert torch.equal(keys, untouched), "nothing else was written"
 
 
@@ -83,7 +88,7 @@ def test_blocks_see_the_keys_of_their_sentence(case, activation):
     q = draw(11, 3 * width, seed=1)[:, width : 2 * width]
     memory = draw(80, 2 * width, seed=2)
     keys, values = memory.split(width, dim=1)
-    context, squares = torch.full((11, width), 7.0, device=DEVICE), torch.full((11, heads), 7.0, device=DEVICE)
+    context, squares = (torch.full((11, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
     attend_blocks(
         q, keys, values, torch.tensor(table, dtype=torch.int32, device=DEVICE), gate, threshold, context, squares,
         blocks=4, queries=5, heads=heads, activation=activation,
@@ -93,13 +98,13 @@ def test_blocks_see_the_keys_of_their_sentence(case, activation):
         rows, seen = slice(first_q, first_q + n_q), slice(first_k, first_k + n_k)
         wanted = equation(q[rows], keys[seen], values[seen], heads, activation, threshold, gate)
         torch.testing.assert_close(context[rows].double(), wanted[0], rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(squares[rows].double(), wanted[1], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(by_head(squares[rows], heads), wanted[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu2"])
 def test_a_row_that_looks_at_nothing_gives_zeros(activation):
     q = draw(2, 16, seed=1).abs()
-    context, squares = torch.empty(2, 16, device=DEVICE), torch.empty(2, 1, device=DEVICE)
+    context, squares = torch.empty(2, 16, device=DEVICE), torch.empty(2, groups_of(16), device=DEVICE)
     table = torch.tensor([[0, 2, 0, 2]], dtype=torch.int32, device=DEVICE)
     attend_blocks(
         q, -q, q, table, torch.ones(16, device=DEVICE), None, context, squares, blocks=1, queries=2, heads=1,

@@ -34,7 +34,7 @@ def test_residual_norm(rows, width, heads, count, first):
 
 
 @pytest.mark.parametrize(("rows", "width", "heads", "count", "first", "relu"), [
-    (1, 24, 2, 1, False, False), (4, 40, 0, 2, True, True), (19, 32, 1, 4, False, False)])  # fmt: skip
+    (1, 24, 0, 1, False, False), (4, 40, 0, 2, True, True), (19, 32, 0, 4, False, False)])  # fmt: skip
 def test_a_norm_and_its_product_in_one(rows, width, heads, count, first, relu):
     residual, change, norm, normed, total = parts(rows, width, heads, count, first)
     weight, bias = draw(50, width, seed=7), draw(50, seed=8)
@@ -52,6 +52,15 @@ def test_thin_products_in_parts(rows, inner, count):
     out = torch.empty(count, rows, 37, device=DEVICE)
     thin_linear(x, weight, None, out)
     torch.testing.assert_close(out.sum(0).double(), x.double() @ weight.double().T, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("rows", "inner", "sums", "count"), [(1, 24, 1, 1), (20, 32, 5, 1), (3, 1024, 64, 2)])
+def test_thin_products_of_rows_over_their_root_mean_square(rows, inner, sums, count):
+    x, weight, squares = draw(rows, inner, seed=1), draw(37, inner, seed=2), draw(rows, sums, seed=3).square()
+    out = torch.empty(count, rows, 37, device=DEVICE)
+    thin_linear(x, weight, None, out, squares, 0.1)
+    normed = x.double() * (squares.double().sum(1, keepdim=True) / inner + 0.1).rsqrt()
+    torch.testing.assert_close(out.sum(0).double(), normed @ weight.double().T, rtol=1e-4, atol=1e-3)
 
 
 def test_the_last_tokens_are_embedded_at_their_positions():
