@@ -83,7 +83,8 @@ def advance(
 ) -> None:  # fmt: skip
     """Take the candidates of each row [R, count]: keep the best, finish those that end, and see who is done.
 
-    penalties[n] is what the log-probability of n tokens, </s> included, is divided by.
+    penalties[n] is what the log-probability of n tokens, </s> included, is divided by. In a chain (see early_launch.py) nobody
+    else writes the state, so that it is read ahead.
     """
     beam, count = state.alive.size(1), tokens.size(1)
     advance_kernel[(sentences,)](
@@ -101,23 +102,20 @@ def advance_kernel(
     BEAM: tl.constexpr, BB: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, BS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_results(EARLY)
     i_b = tl.program_id(0)
     i_place = tl.load(places + i_b)
-    if i_place < 0:
-        return
-    if tl.load(done + i_place) != 0:
-        return
-    length = tl.load(lengths + i_place)
+    m_place = i_place >= 0
     stride = tl.load(room)
+    length = tl.load(lengths + i_place, mask=m_place, other=0)
+    if tl.load(done + i_place, mask=m_place, other=1) != 0:
+        wait_for_results(EARLY)
+        return
+    penalty = tl.load(penalties + length + 1)
+    last_penalty = tl.load(penalties + tl.load(limits + i_place) + 1)
     o_n = tl.arange(0, BN)
     m_n = o_n < BEAM * COUNT
     b_from = o_n // COUNT
-    b_token = tl.load(tokens + i_b * BEAM * COUNT + o_n, mask=m_n, other=NO_INDEX)
     b_total = tl.load(alive + i_place * BEAM + b_from, mask=m_n, other=float("-inf"))
-    b_total += tl.load(log_probs + i_b * BEAM * COUNT + o_n, mask=m_n, other=float("-inf"))
-    # ties between beams go as in a flat list of beam · V candidates
-    b_keys = tl.where(b_token == NO_INDEX, EMPTY, sort_key(b_total, b_from * V + b_token))
     # a pool of the finished ones, then the candidates that end here; the living ones apart
     o_b = tl.arange(0, BB)
     o_p = tl.arange(0, BP)
@@ -130,7 +128,11 @@ def advance_kernel(
     b_alive = tl.full([BB], float("-inf"), dtype=tl.float32)
     b_parent = tl.zeros([BB], dtype=tl.int32)
     b_last = tl.zeros([BB], dtype=tl.int32)
-    penalty = tl.load(penalties + length + 1)
+    wait_for_results(EARLY)
+    b_token = tl.load(tokens + i_b * BEAM * COUNT + o_n, mask=m_n, other=NO_INDEX)
+    b_total += tl.load(log_probs + i_b * BEAM * COUNT + o_n, mask=m_n, other=float("-inf"))
+    # ties between beams go as in a flat list of beam · V candidates
+    b_keys = tl.where(b_token == NO_INDEX, EMPTY, sort_key(b_total, b_from * V + b_token))
     living = 0
     for i in tl.static_range(COUNT):
         best = tl.max(b_keys, axis=0)
@@ -185,7 +187,7 @@ def advance_kernel(
             p_ancestry + o_b[:, None] * stride + o_at[None, :], b_new, mask=m_b[:, None] & (o_at <= length)[None, :]
         )
     best_alive = tl.max(tl.where(o_b == 0, b_alive, float("-inf")), axis=0)
-    bound = tl.math.div_rn(best_alive, tl.load(penalties + tl.load(limits + i_place) + 1))
+    bound = tl.math.div_rn(best_alive, last_penalty)
     tl.store(done + i_place, ((worst >= bound) | (best_alive == float("-inf"))).to(tl.int32))
     tl.store(lengths + i_place, length + 1)
 

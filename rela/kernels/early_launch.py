@@ -41,3 +41,17 @@ def wait_for_results(EARLY: tl.constexpr):
     """What comes after this sees all that the kernels in front have written."""
     if EARLY:
         gdc_wait()
+
+
+@triton.jit
+def ask_for(pointers, EARLY: tl.constexpr):
+    """Have what the pointers [BM, BN] point to, one for each 128 bytes, brought to the L2 cache, and wait for nothing."""
+    if EARLY:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
+            "=r,l",
+            [pointers.to(tl.int64)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )

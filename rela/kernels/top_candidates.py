@@ -12,11 +12,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.early_launch import early, let_next_start, wait_for_results
+from rela.kernels.early_launch import ask_for, early, let_next_start, wait_for_results
 from rela.kernels.problem import PRECISION, ceil_div, power_of_2
 
-TILE = 128  # tokens of one program
-TILE_ROWS, TILE_WARPS = 64, 4  # of one program at most
+TILE = 64  # tokens of one program
+TILE_ROWS, TILE_WARPS = 128, 4  # of one program at most
+BEST_WARPS = 4
 
 # The key of -inf with the highest index: what stands where there is no candidate.
 EMPTY = tl.constexpr(-0x7F800001 << 32)
@@ -36,16 +37,18 @@ def tile_logits(
     """
     (rows, inner), vocabulary = x.shape, weight.size(0)
     BM = min(max(16, power_of_2(rows)), TILE_ROWS)
+    line = 128 // weight.element_size()  # weights that come from memory together
     tile_kernel[(tiles_of(vocabulary), ceil_div(rows, BM))](
         x, weight, banned, logits, tiles, rows, vocabulary, BANNED=banned.numel(), C=inner, BM=BM, BV=TILE,
-        BK=min(64, max(16, power_of_2(inner))), PRECISION=PRECISION, num_warps=TILE_WARPS, num_stages=4, **early(in_chain, x),
+        BK=min(64, max(16, power_of_2(inner))), LINE=line, LINES=power_of_2(ceil_div(inner, line)), PRECISION=PRECISION,
+        num_warps=TILE_WARPS, num_stages=4, **early(in_chain, x),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def tile_kernel(
     x, weight, banned, logits, tiles, R, V, BANNED: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
-    BK: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    BK: tl.constexpr, LINE: tl.constexpr, LINES: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_v = tl.program_id(0)
@@ -58,6 +61,8 @@ def tile_kernel(
     m_word = m_v
     for i in tl.static_range(BANNED):
         m_word = m_word & (o_v != tl.load(banned + i))
+    o_line = tl.minimum(tl.arange(0, LINES) * LINE, C - 1)
+    ask_for(weight + tl.minimum(o_v, V - 1).to(tl.int64)[:, None] * C + o_line[None, :], EARLY)
     wait_for_results(EARLY)
     p_w = weight + o_v.to(tl.int64)[:, None] * C + o_k[None, :]
     p_x = x + o_r[:, None] * C + o_k[None, :]
@@ -88,11 +93,10 @@ def best_tokens(
     `count` tokens, -inf follows.
     """
     (rows, vocabulary), count = logits.shape, tokens.size(1)
-    size = power_of_2(count) * TILE
     best_kernel[(rows,)](
         logits, tiles, places, lengths, limits, banned, log_probs, tokens, rows, vocabulary, tiles.size(2),
         BANNED=banned.numel(), BEAM=beam, EOS=eos, COUNT=count, BC=power_of_2(count), BT=power_of_2(tiles.size(2)), BV=TILE,
-        num_warps=max(1, min(8, size // 1024)), **early(in_chain, logits),
+        num_warps=BEST_WARPS, **early(in_chain, logits),
     )  # fmt: skip
 
 
@@ -129,10 +133,11 @@ def best_kernel(
     b_logits = tl.load(logits + i_r.to(tl.int64) * V + o_v, mask=mask, other=float("-inf"))
     for i in tl.static_range(BANNED):
         mask = mask & (o_v != tl.load(banned + i))
-    b_words = tl.where(mask, sort_key(b_logits, o_v), EMPTY)
+    # in one dimension: a maximum of all then goes through the warp once, and not once for each tile
+    b_words = tl.reshape(tl.where(mask, sort_key(b_logits, o_v), EMPTY), [BC * BV])
     end = tl.load(logits + i_r.to(tl.int64) * V + EOS)
     for i in tl.static_range(COUNT):
-        best = tl.max(tl.max(b_words, axis=1), axis=0)
+        best = tl.max(b_words, axis=0)
         b_words = tl.where(b_words == best, EMPTY, b_words)
         value = value_of(best)
         token = index_of(best)
