@@ -2,62 +2,134 @@
 
     python benchmarks/training.py --out results/training
 
-All sides see the same sentences, take turns within one process, and the ratio is the median over the turns of target
-tokens a second against softmax. Batches lie on the device before the clock starts: the loader is measured by
-benchmarks/preparation.py. `--profile KIND` prints where the time of one kind's step goes instead.
+All sides see the same sentences. Each has a process of its own, so that they compile side by side; they take turns on
+the device, and the ratio is the median over the turns of target tokens a second against softmax. Batches lie on the device
+before the clock starts; `--loader KIND` then compares steps on such batches with steps on batches that the trainer's loader reads
+and packs meanwhile. `--profile KIND` prints where the time of one kind's step goes.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import json
+import multiprocessing
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from rela.bench import facts, marian
 from rela.config import ModelConfig
-from rela.data.batching import Batch, StaticShape, pack
+from rela.data.batching import Batch, BatchStream, PreparedCorpus, StaticShape, pack
+from rela.data.shards import IDS, ShardWriter
 from rela.model.transformer import Transformer
 from rela.training.graphed import GraphedStep
 from rela.training.loss import Objective
 from rela.training.trainer import objective_inputs
 
 PROFILED = 3  # steps
-Step = Callable[[int], None]
-"""Train on the i-th batch, modulo their number."""
+STARTED = time.perf_counter()
 
 
 def main() -> None:
     options = arguments()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    names = options.kinds.split(",") + (["marian"] if options.marian else [])
+    with contextlib.ExitStack() as stack:
+        sides = {name: stack.enter_context(own_process(name, options)) for name in names}
+        memory = {}
+        for name, side in sides.items():
+            memory[name] = side.recv()
+            print(f"{name} is warm after {time.perf_counter() - STARTED:.0f} s", flush=True)
+        if options.hold:
+            sys.stdin.readline()
+        speeds: dict[str, list[float]] = {name: [] for name in names}
+        for turn in range(options.turns):
+            for name in names:
+                speeds[name].append(asked(sides[name], "turn"))
+                print(f"turn {turn + 1} {name:12s} {speeds[name][-1]:12,.0f} target tokens/s", flush=True)
+        rows = [row_of(name, speeds, memory, options, device) for name in names]
+        print_table(rows)
+        if options.loader:
+            loader = {"side": options.loader, **asked(sides[options.loader], "loader"), **facts(device)}
+            print(
+                "{side}: {resident} ms a step on batches in memory, {streamed} from the loader, {waited} of it waiting".format(
+                    **loader
+                )
+            )
+            rows.append(loader)
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+            (options.out / f"{options.name}.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        for name in filter(None, options.profile.split(",")):
+            print(f"{name}: {asked(sides[name], 'profile')}", flush=True)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a side trains on, batch by batch; `loader` gives further batches of the same shape."""
+
+    train: Callable[[Any], None]
+    batches: list[Any]
+    tokens: list[int]
+    loader: Iterator[Batch] | None = None
+
+    def step(self, i: int) -> None:
+        """Train on the i-th batch, modulo their number."""
+        self.train(self.batches[i % len(self.batches)])
+
+
+@contextlib.contextmanager
+def own_process(name: str, options: argparse.Namespace) -> Iterator[Connection]:
+    """A side in a process of its own, which waits while it is not asked."""
+    processes = multiprocessing.get_context("spawn")
+    here, there = processes.Pipe()
+    worker = processes.Process(target=serve, args=(name, options, there))
+    worker.start()
+    there.close()
+    try:
+        yield here
+    finally:
+        here.close()
+        worker.join(10)
+        worker.kill()
+
+
+def asked(side: Connection, question: str):
+    side.send(question)
+    return side.recv()
+
+
+def serve(name: str, options: argparse.Namespace, questions: Connection) -> None:
+    """Warm a side up, answer with its peak memory, and then to each question until there are no more."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     pairs = sentence_pairs(options)
-    sides = {kind: lambda kind=kind: rela_side(kind, pairs, options, device) for kind in options.kinds.split(",")}
-    if options.marian:
-        sides["marian"] = lambda: marian_side(pairs, options, device)
-    if options.profile:
-        profile(sides[options.profile]()[0])
-        return
-    memory = {name: peak_memory(make, options, device) for name, make in sides.items()}
-    running = {name: make() for name, make in sides.items()}
-    speeds: dict[str, list[float]] = {name: [] for name in running}
-    for step, _ in running.values():
-        for i in range(options.warmup):
-            step(i)
-    for turn in range(options.turns):
-        for name, (step, tokens) in running.items():
-            speeds[name].append(tokens_per_second(step, tokens, options.steps, device))
-            print(f"turn {turn + 1} {name:12s} {speeds[name][-1]:12,.0f} target tokens/s", flush=True)
-    rows = [row_of(name, speeds, memory, options, device) for name in running]
-    print_table(rows)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / f"{options.name}.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    with contextlib.ExitStack() as stack:
+        side = (
+            marian_side(pairs, options, device) if name == "marian" else rela_side(name, pairs, options, device, stack)
+        )
+        for i in range(max(options.warmup, options.batches)):
+            side.step(i)
+        synchronise(device)
+        # Of recorded steps, too: they were recorded meanwhile.
+        questions.send(torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None)
+        answers: dict[str, Callable[[], Any]] = {
+            "turn": lambda: speed(side, options.steps, device),
+            "loader": lambda: loading(side, options.steps, device),
+            "profile": lambda: profile(side, device),
+        }
+        with contextlib.suppress(EOFError):
+            while True:
+                questions.send(answers[questions.recv()]())
 
 
 def arguments() -> argparse.Namespace:
@@ -79,7 +151,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--warmup", type=int, default=8)
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
-    parser.add_argument("--profile", default="", help="print the kernels of this kind's step and stop")
+    parser.add_argument("--profile", default="", help="kinds whose kernels are printed, by time")
+    parser.add_argument("--loader", default="", help="a kind whose steps are also timed with batches from the loader")
+    parser.add_argument("--hold", action="store_true", help="once all are warm, wait for a line on standard input")
     parser.add_argument("--out", type=Path, help="folder for the JSON rows")
     parser.add_argument("--name", default="training")
     return parser.parse_args()
@@ -112,7 +186,9 @@ def ids(length: int, options: argparse.Namespace, generator: torch.Generator) ->
     return torch.randint(4, options.vocabulary, (length,), generator=generator).tolist()
 
 
-def rela_side(kind: str, pairs: list, options: argparse.Namespace, device: torch.device) -> tuple[Step, list[int]]:
+def rela_side(
+    kind: str, pairs: list, options: argparse.Namespace, device: torch.device, stack: contextlib.ExitStack
+) -> Side:
     """Our own training step, as the trainer runs it."""
     torch.manual_seed(1)
     longest = max(max(len(s), len(t)) for batch in pairs for s, t in batch) + 1
@@ -128,10 +204,17 @@ def rela_side(kind: str, pairs: list, options: argparse.Namespace, device: torch
     on_gpu = device.type == "cuda"
     rate = torch.tensor(1e-4, device=device)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98), fused=on_gpu, capturable=on_gpu)
-    shape = StaticShape(
+    shape: StaticShape | None = StaticShape(
         source=int(1.04 * options.tokens), target=options.tokens, sentences=max(map(len, pairs)) + 8,
         longest_source=longest, longest_target=longest,
     )  # fmt: skip
+    loader = None
+    if kind == options.loader:
+        corpus = prepared(pairs, options, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        loader = stack.enter_context(
+            BatchStream(corpus, options.tokens, 1, static=True, pin=on_gpu, source_limit=int(1.04 * options.tokens))
+        )
+        shape = loader.shape
     batches: list[Batch] = [pack(batch, shape).to(device) for batch in pairs]
 
     def take_step(batch: Batch, factor: torch.Tensor) -> torch.Tensor:
@@ -144,18 +227,26 @@ def rela_side(kind: str, pairs: list, options: argparse.Namespace, device: torch
 
     graphed = GraphedStep(take_step, device) if on_gpu and not options.eager else None
 
-    def step(i: int) -> None:
-        batch = batches[i % len(batches)]
+    def train(batch: Batch) -> None:
         factor = 1.0 / batch.target_tokens
         if graphed is None:
-            take_step(batch, torch.tensor(factor, device=device))
+            take_step(batch.to(device), torch.tensor(factor, device=device))
         else:
             graphed(batch, factor)
 
-    return step, [batch.target_tokens for batch in batches]
+    return Side(train, batches, [batch.target_tokens for batch in batches], loader)
 
 
-def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) -> tuple[Step, list[int]]:
+def prepared(pairs: list, options: argparse.Namespace, folder: Path) -> PreparedCorpus:
+    """The sentences of all batches as a corpus on disk, for the loader to read."""
+    everything = [pair for batch in pairs for pair in batch]
+    (folder / IDS).mkdir()
+    writer = ShardWriter(folder / IDS, "train", 1, options.vocabulary)
+    writer.add(everything, np.zeros(len(everything), np.int64), 0)
+    return PreparedCorpus(folder, "train", writer.facts() | {"weights": [1.0]}, options.vocabulary, "")
+
+
+def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) -> Side:
     """Hugging Face Marian of the same sizes on padded batches of similar lengths, SDPA and torch.compile."""
     model = marian(
         options.vocabulary, options.width, options.layers, max_position_embeddings=512, dropout=0.1, attention_dropout=0.1,
@@ -165,8 +256,8 @@ def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) 
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=device.type == "cuda")
     batches = [padded(group, device) for group in by_length(pairs, options.tokens)]
 
-    def step(i: int) -> None:
-        source, target, labels, _ = batches[i % len(batches)]
+    def train(batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]) -> None:
+        source, target, labels, _ = batch
         with autocast(device):
             logits = run(input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=target).logits
             flat = logits.float().view(-1, logits.size(-1))
@@ -175,7 +266,7 @@ def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) 
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
 
-    return step, [batch[3] for batch in batches]
+    return Side(train, batches, [batch[3] for batch in batches])
 
 
 def by_length(pairs: list, tokens: int) -> list[list[tuple[list[int], list[int]]]]:
@@ -204,30 +295,36 @@ def autocast(device: torch.device) -> contextlib.AbstractContextManager:
     return torch.autocast(device.type, torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def tokens_per_second(step: Step, tokens: list[int], steps: int, device: torch.device) -> float:
+def speed(side: Side, steps: int, device: torch.device) -> float:
+    """Target tokens a second over at least so many steps: every batch as often as any other."""
+    steps = -(-steps // len(side.tokens)) * len(side.tokens)
     synchronise(device)
     started = time.perf_counter()
     for i in range(steps):
-        step(i)
+        side.step(i)
     synchronise(device)
-    return sum(tokens[i % len(tokens)] for i in range(steps)) / (time.perf_counter() - started)
+    return steps / len(side.tokens) * sum(side.tokens) / (time.perf_counter() - started)
 
 
-def peak_memory(
-    make: Callable[[], tuple[Step, list[int]]], options: argparse.Namespace, device: torch.device
-) -> float | None:
-    """GiB at the peak of a few steps with nothing else on the device."""
-    if device.type != "cuda":
-        return None
-    step, _ = make()
-    torch.cuda.reset_peak_memory_stats()
-    for i in range(options.batches):
-        step(i)
-    peak = torch.cuda.max_memory_allocated() / 2**30
-    del step
-    gc.collect()
-    torch.cuda.empty_cache()
-    return peak
+def loading(side: Side, steps: int, device: torch.device) -> dict[str, float]:
+    """Milliseconds a step on batches that lie on the device, on those of the loader, and how much of that was waiting for one."""
+    assert side.loader is not None
+    times = {}
+    waited = 0.0
+    for name in ("resident", "streamed"):
+        synchronise(device)
+        started = time.perf_counter()
+        for i in range(steps):
+            if name == "resident":
+                side.step(i)
+                continue
+            asked = time.perf_counter()
+            batch = next(side.loader)
+            waited += time.perf_counter() - asked
+            side.train(batch)
+        synchronise(device)
+        times[name] = round((time.perf_counter() - started) / steps * 1000, 3)
+    return times | {"waited": round(waited / steps * 1000, 3)}
 
 
 def synchronise(device: torch.device) -> None:
@@ -264,15 +361,11 @@ def print_table(rows: list[dict]) -> None:
         )
 
 
-def profile(step: Step) -> None:
+def profile(side: Side, device: torch.device) -> str:
     """Where one step's time goes: kernels by the milliseconds a step spends in them."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for i in range(8):
-        step(i)
-    synchronise(device)
     with torch.profiler.profile() as record:
         for i in range(PROFILED):
-            step(i)
+            side.step(i)
         synchronise(device)
     on_gpu = device.type == "cuda"
     wanted = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
@@ -281,9 +374,10 @@ def profile(step: Step) -> None:
         for event in record.key_averages()
         if event.device_type == wanted and not event.key.startswith("Optimizer")
     ]
-    print(f"{sum(time for time, _ in times):.2f} ms a step")
-    for time_, event in sorted(times, key=lambda pair: -pair[0])[:60]:
-        print(f"{time_:7.3f} ms  {event.count / PROFILED:6.1f} ×  {event.key[:110]}")
+    lines = [f"{sum(time for time, _ in times):.2f} ms a step"]
+    for time_, event in sorted(times, key=lambda pair: -pair[0])[:100]:
+        lines.append(f"{time_:7.3f} ms  {event.count / PROFILED:6.1f} ×  {event.key[:110]}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
