@@ -30,16 +30,15 @@ Statistics = tuple[Tensor, Tensor, Tensor]  # non-zeros, argmax, largest: each [
 
 def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = None) -> tuple[Tensor, Statistics | None]:
     """The context, [B, H, T, D] in memory as [B, T, H, D] so that merging the heads is a view, and row statistics."""
-    if tiles is None and not statistics and hopper.fits(problem):
-        return hopper.forward(problem), None
     q, k, v = problem.q, problem.k, problem.v
     B, H, T, _ = q.shape
-    out = problem.like_queries(q.dtype)
-    rows: tuple[Tensor | None, ...] = (None, None, None)
+    rows: tuple[Tensor, ...] | None = None
     if statistics:
-        rows = tuple(
-            torch.empty(B, H, T, dtype=kind, device=q.device) for kind in (torch.int32, torch.int32, torch.float32)
-        )
+        kinds = torch.int32, torch.int32, torch.float32
+        rows = tuple(torch.empty(B, H, T, dtype=kind, device=q.device) for kind in kinds)
+    if tiles is None and hopper.fits(problem):
+        return hopper.forward(problem, rows), rows  # type: ignore[return-value]
+    out = problem.like_queries(q.dtype)
     if out.numel():
         tiles = tiles or forward_tiles(problem, statistics)
         forward_kernel[(ceil_div(T, tiles.queries) * H * B,)](
@@ -47,7 +46,7 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
             k,
             v,
             out,
-            *rows,
+            *(rows or (None, None, None)),
             *problem.optional_tensors(),
             *problem.scales(),
             q.stride()[:3],
@@ -57,7 +56,7 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
             **problem.constants(),
             **tiles.constants(),
         )
-    return out, rows if statistics else None  # type: ignore[return-value]
+    return out, rows  # type: ignore[return-value]
 
 
 @triton.jit(do_not_specialize=["H", "T", "S", "sequences", "search_steps", "drop_below"])

@@ -3,7 +3,7 @@
 A warpgroup owns ROWS queries. While the product with the values of one tile runs, that of the queries with the next tile of
 keys is already under way, and the activation between the two is one instruction for two scores: a conversion to the input
 type that clamps at zero. Weights never leave the registers. Programs are persistent: the loads for the next tile of queries
-begin while the last one is being stored.
+begin while the last one is being stored. Row statistics, if asked for, are in hopper_statistics.py.
 """
 
 from torch import Tensor
@@ -18,21 +18,24 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from rela.kernels.hopper_memory import descriptor
+from rela.kernels.hopper_statistics import better, bits_of_groups, observe, rectified_counted, store_statistics
 from rela.kernels.problem import Problem, ceil_div, processors
 from rela.kernels.tiles import HopperTiles
 
 
-def forward(problem: Problem, tiles: HopperTiles) -> Tensor:
-    """The context, [B, H, T, D] in memory as [B, T, H, D]."""
+def forward(problem: Problem, tiles: HopperTiles, rows: tuple[Tensor, ...] | None = None) -> Tensor:
+    """The context, [B, H, T, D] in memory as [B, T, H, D]; `rows` become non-zeros, argmax and largest, if given."""
     out = problem.like_queries(problem.q.dtype)
     B, H, T, _ = out.shape
     programs = min(ceil_div(T, 2 * tiles.rows) * H * B, processors(out.device))
-    arguments, constants = launch(problem, out, tiles)
+    arguments, constants = launch(problem, out, tiles, rows)
     forward_kernel[(programs,)](*arguments, **constants)
     return out
 
 
-def launch(problem: Problem, out: Tensor, tiles: HopperTiles) -> tuple[tuple[object, ...], dict[str, object]]:
+def launch(
+    problem: Problem, out: Tensor, tiles: HopperTiles, rows: tuple[Tensor, ...] | None = None
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), S = q.shape, k.shape[2]
@@ -42,6 +45,7 @@ def launch(problem: Problem, out: Tensor, tiles: HopperTiles) -> tuple[tuple[obj
         descriptor(k, tiles.keys),
         descriptor(v, tiles.keys),
         descriptor(out, tiles.rows),
+        *(rows or (out, out, out)),
         out if problem.threshold is None else problem.threshold,
         1.0 if score_scale is None else score_scale,
         threshold_scale,
@@ -57,6 +61,7 @@ def launch(problem: Problem, out: Tensor, tiles: HopperTiles) -> tuple[tuple[obj
         "CAUSAL": problem.causal,
         "SCALED": score_scale is not None,
         "SHIFTED": problem.threshold is not None,
+        "STATISTICS": rows is not None,
         "ROWS": tiles.rows,
         "KEYS": tiles.keys,
         "STAGES": tiles.stages,
@@ -155,28 +160,31 @@ def load_partition(
 
 
 @gluon.jit
-def weights(b_s, row, column, b_theta, score_scale, T, S, dtype: gl.constexpr, layout: gl.constexpr,
-            SCALED: gl.constexpr, SHIFTED: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """From products to weights, laid out as the left side of the product with the values."""
+def scores(b_s, row, column, b_theta, score_scale, T, S, SCALED: gl.constexpr, SHIFTED: gl.constexpr,
+           CAUSAL: gl.constexpr, STATISTICS: gl.constexpr):  # fmt: skip
+    """From products to scores, zero where a query does not see a key (CAUSAL) or where there is none (STATISTICS)."""
     if SCALED:
         b_s = b_s * score_scale
     if SHIFTED:
         b_s = b_s - b_theta
-    if MASKED:
+    o_s = column + gl.arange(0, b_s.shape[1], gl.SliceLayout(0, b_s.type.layout))
+    if CAUSAL:
         o_t = row + gl.arange(0, b_s.shape[0], gl.SliceLayout(1, b_s.type.layout))
-        o_s = column + gl.arange(0, b_s.shape[1], gl.SliceLayout(0, b_s.type.layout))
         b_s = gl.where(o_s[None, :] <= (o_t + S - T)[:, None], b_s, 0.0)
-    return gl.convert_layout(rectified(b_s, dtype), layout, assert_trivial=True)
+    if STATISTICS:
+        b_s = gl.where((o_s < S)[None, :], b_s, 0.0)
+    return b_s
 
 
 @gluon.jit
 def product_partition(
     i_w, arguments,
-    D: gl.constexpr, CAUSAL: gl.constexpr, SCALED: gl.constexpr, SHIFTED: gl.constexpr, ROWS: gl.constexpr,
-    KEYS: gl.constexpr, STAGES: gl.constexpr,
+    D: gl.constexpr, CAUSAL: gl.constexpr, SCALED: gl.constexpr, SHIFTED: gl.constexpr, STATISTICS: gl.constexpr,
+    ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     (
         out,
+        rows,
         s_q,
         s_o,
         s_k,
@@ -214,6 +222,10 @@ def product_partition(
         if CAUSAL:
             # tiles that every row sees whole; the first one is masked in any case
             whole = gl.minimum(gl.maximum((row + 1 + S - T) // KEYS, 1), n_s)
+        if STATISTICS:
+            # a key of zeros beyond the last does no harm to the output, but might be counted
+            whole = gl.minimum(whole, gl.maximum(S // KEYS, 1))
+            own_bits = bits_of_groups(S, KEYS)
         b_theta = 0.0
         if SHIFTED:
             b_theta = gl.load(threshold + i_h).to(gl.float32) * threshold_scale
@@ -225,11 +237,18 @@ def product_partition(
         )
         b_s = warpgroup_mma_wait(0, [b_s])
         mbarrier.arrive(k_empty.index(stage))
-        b_w = weights(b_s, row, 0, b_theta, score_scale, T, S, dtype, w_layout, SCALED, SHIFTED, CAUSAL)
+        b_s = scores(b_s, row, 0, b_theta, score_scale, T, S, SCALED, SHIFTED, CAUSAL, STATISTICS)
+        if STATISTICS:
+            b_w, b_flags = rectified_counted(b_s, dtype)
+            b_zeros, b_keys = observe(b_s, b_flags, own_bits, dtype)
+            b_best, b_from = better(0, b_keys, b_keys * 0, b_keys * 0, KEYS)
+        else:
+            b_w = rectified(b_s, dtype)
+        b_w = gl.convert_layout(b_w, w_layout, assert_trivial=True)
         b_out = gl.zeros([ROWS, D], gl.float32, o_layout)
         v_stage = stage
         v_phase = phase
-        for RAGGED in gl.static_range(2 if CAUSAL else 1):
+        for RAGGED in gl.static_range(2 if CAUSAL or STATISTICS else 1):
             start = 1
             stop = whole
             if RAGGED:
@@ -248,9 +267,18 @@ def product_partition(
                 b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
                 b_s = warpgroup_mma_wait(1, [b_s])
                 mbarrier.arrive(k_empty.index(stage))
-                b_next = weights(
-                    b_s, row, i_s * KEYS, b_theta, score_scale, T, S, dtype, w_layout, SCALED, SHIFTED, RAGGED
-                )
+                b_s = scores(b_s, row, i_s * KEYS, b_theta, score_scale, T, S, SCALED, SHIFTED, RAGGED and CAUSAL,
+                             RAGGED and STATISTICS)  # fmt: skip
+                if STATISTICS:
+                    b_next, b_flags = rectified_counted(b_s, dtype)
+                    # always so; a branch, lest the compiler put this off until the product in flight has ended
+                    if T > 0:
+                        b_more, b_keys = observe(b_s, b_flags, own_bits, dtype)
+                        b_zeros += b_more
+                        b_best, b_from = better(i_s, b_keys, b_best, b_from, KEYS)
+                else:
+                    b_next = rectified(b_s, dtype)
+                b_next = gl.convert_layout(b_next, w_layout, assert_trivial=True)
                 b_out, b_w = warpgroup_mma_wait(0, [b_out, b_w])
                 mbarrier.arrive(v_empty.index(v_stage))
                 b_w = b_next
@@ -266,6 +294,11 @@ def product_partition(
         s_o.index(i_w).reshape([ROWS, D]).store((b_out * output_scale).to(dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(out, [i_b, i_h, row, 0], s_o.index(i_w))
+        if STATISTICS:
+            row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
+            o_t = row + gl.arange(0, ROWS, row_layout)
+            p_row = (i_b * H + i_h).to(gl.int64) * T + o_t
+            store_statistics(rows, p_row, o_t < T, b_zeros, b_best, b_from, n_s * KEYS, output_scale, row_layout, KEYS)
         stage += 1
         if stage == STAGES:
             stage = 0
@@ -279,6 +312,9 @@ def forward_kernel(
     k,
     v,
     out,
+    nonzeros,
+    argmax,
+    largest,
     threshold,
     score_scale,
     threshold_scale,
@@ -292,6 +328,7 @@ def forward_kernel(
     CAUSAL: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
+    STATISTICS: gl.constexpr,
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
@@ -318,12 +355,13 @@ def forward_kernel(
     fence_async_shared()
 
     loads = (q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, group, T, S)
-    products = (out, s_q, s_o, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+    rows = (nonzeros, argmax, largest)
+    products = (out, rows, s_q, s_o, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 threshold, score_scale, threshold_scale, output_scale, B, H, T, S)  # fmt: skip
     gl.warp_specialize(
         [
-            (product_partition, (0, products, D, CAUSAL, SCALED, SHIFTED, ROWS, KEYS, STAGES)),
-            (product_partition, (1, products, D, CAUSAL, SCALED, SHIFTED, ROWS, KEYS, STAGES)),
+            (product_partition, (0, products, D, CAUSAL, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES)),
+            (product_partition, (1, products, D, CAUSAL, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES)),
             (load_partition, (loads, CAUSAL, ROWS, KEYS, STAGES)),
         ],
         [4, 1],

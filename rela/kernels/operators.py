@@ -11,7 +11,7 @@ from rela.kernels.backward import backward
 from rela.kernels.decode import decode
 from rela.kernels.forward import forward
 from rela.kernels.problem import Problem
-from rela.kernels.registration import differentiable_operator
+from rela.kernels.registration import differentiable_operator, operator
 
 
 def relu_attention(
@@ -70,7 +70,6 @@ def relu_attention_statistics(
     return out, *statistics
 
 
-@torch.library.custom_op("rela::relu_attention_backward", mutates_args=())
 def relu_attention_backward(
     d_out: Tensor,
     q: Tensor,
@@ -110,7 +109,6 @@ def relu_attention_backward(
     return backward(problem, d_out, deterministic)
 
 
-@torch.library.custom_op("rela::relu_attention_decode", mutates_args=())
 def relu_attention_decode(
     q: Tensor,
     k: Tensor,
@@ -154,13 +152,9 @@ def _empty_statistics(q, *_options):
     return _heads_last(q), *counts, torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
-@relu_attention_backward.register_fake
-def _(d_out, q, k, v, threshold, *_options):
+def _empty_gradients(d_out, q, k, v, threshold, *_options):
     d_theta = q.new_empty(0) if threshold is None else torch.empty_like(threshold)
     return _heads_last(q), _heads_last(k), _heads_last(v), d_theta
-
-
-relu_attention_decode.register_fake(_empty_context)
 
 
 def _remember(ctx, inputs, output):
@@ -207,5 +201,7 @@ def _differentiate_statistics(ctx, d_out, *_statistics):
     return dq, dk, dv, None if threshold is None else d_theta, *[None] * 6
 
 
+operator(relu_attention_backward, _empty_gradients)
+operator(relu_attention_decode, _empty_context)
 differentiable_operator(relu_attention, _empty_context, _remember, _differentiate)
 differentiable_operator(relu_attention_statistics, _empty_statistics, _remember_statistics, _differentiate_statistics)

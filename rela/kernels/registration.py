@@ -12,6 +12,16 @@ import torch
 LIBRARY = torch.library.Library("rela", "FRAGMENT")  # the operators live as long as this object
 
 
+def operator(function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """Make `function` the operator torch.ops.rela.<its name>, without a gradient; `fake` gives its empty outputs."""
+    name = function.__name__
+    schema = torch.library.infer_schema(function, mutates_args=())
+    LIBRARY.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
+    LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"rela::{name}", fake, lib=LIBRARY)
+    return getattr(torch.ops.rela, name).default
+
+
 def differentiable_operator(
     function: Callable[..., Any],
     fake: Callable[..., Any],
@@ -23,18 +33,13 @@ def differentiable_operator(
     `fake` gives empty outputs of the right shapes and strides; `remember(ctx, inputs, output)` saves what
     `differentiate(ctx, *gradients)` needs to give one gradient, or None, for each input.
     """
-    name = function.__name__
-    schema = torch.library.infer_schema(function, mutates_args=())
-    LIBRARY.define(name + schema, tags=[torch.Tag.pt2_compliant_tag])
-    LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"rela::{name}", fake, lib=LIBRARY)
-    operator = getattr(torch.ops.rela, name).default
+    below = operator(function, fake)
 
     class Differentiable(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *inputs):
             with torch._C._AutoDispatchBelowAutograd():
-                output = operator(*inputs)
+                output = below(*inputs)
             remember(ctx, inputs, output)
             return output
 
@@ -42,4 +47,4 @@ def differentiable_operator(
         def backward(ctx, *gradients):
             return differentiate(ctx, *gradients)
 
-    LIBRARY.impl(name, Differentiable.apply, "Autograd")
+    LIBRARY.impl(function.__name__, Differentiable.apply, "Autograd")
