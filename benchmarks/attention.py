@@ -4,8 +4,8 @@
     python benchmarks/attention.py --out results/attention --sections dense,decode     # some sections only
     python benchmarks/attention.py --out results/attention --plot                      # draw what was measured
 
-Forward, backward, row statistics, packed training batches, decoding, long sequences, tile skipping and AdaSplash-2. The
-contenders of one shape take turns within one process, and a ratio is the median of the ratios of the turns. TFLOP/s count
+Forward, backward (`compiled`: against PyTorch's compiler, too), row statistics, packed training batches, decoding, long
+sequences, tile skipping and AdaSplash-2. The contenders of one shape take turns within one process, and a ratio is the median of the ratios of the turns. TFLOP/s count
 4·B·H·T·S·D forward and 2.5 times that backward, half when causal, whatever a kernel really computes. Every row of the JSON
 file holds the device, versions and command.
 """
@@ -368,17 +368,18 @@ def skipping_section(D: int, T: int, clustered: bool, turns: int) -> list[Row]:
     return rows_of("skipping", f"D={D} T={T} {'topics' if clustered else 'random'}", ways, turns, note=note)
 
 
-SECTIONS = ("dense", "statistics", "packed", "decode", "long", "skipping", "entmax")
+SECTIONS = ("dense", "compiled", "statistics", "packed", "decode", "long", "skipping", "entmax")
 
 
 def measurements(sections: Sequence[str], quick: bool, turns: int, ceiling: float) -> Iterator[list[Row]]:
     """The rows of one shape after the other."""
     if "dense" in sections:
         for D, T, causal in product((64, 128), (4096,) if quick else (4096, 16384), (False, True)):
-            yield dense_section(D, T, causal, ceiling, turns, compiled=not quick and D == 64 and T == 4096)
+            compiled = "compiled" in sections and not quick and D == 64 and T == 4096
+            yield dense_section(D, T, causal, ceiling, turns, compiled)
     if "statistics" in sections:
-        for D in (64, 128):
-            yield statistics_section(D, 4096, False, turns)
+        for D, causal in product((64, 128), (False, True)):
+            yield statistics_section(D, 4096, causal, turns)
     if "packed" in sections:
         yield packed_section(turns)
     if "decode" in sections:

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rela.kernels import hopper
+from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import Problem, ceil_div, power_of_2, processors
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
@@ -21,27 +23,34 @@ class Split:
 
     programs: int = 4
     tile_bytes: int = 8192
-    warps: int = 4
-    stages: int = 3
+    warps: int = 2
+    stages: int = 4
 
 
 USUAL = Split()
 
 
-def decode(problem: Problem, splits: int | None = None, split: Split = USUAL) -> Tensor:
-    """The context of a few queries, [B, H, T, D]; every query sees every key within the length."""
+def decode(problem: Problem, splits: int | None = None, split: Split | None = None) -> Tensor:
+    """The context of a few queries, [B, H, T, D]; every query sees every key within the length.
+
+    An explicit `split` means the plain kernel.
+    """
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
+    on_hopper = split is None and hopper.fits_decoding(problem)
+    split = split or USUAL
     BD = max(16, power_of_2(D))
     BS = max(16, min(128, split.tile_bytes // (BD * q.element_size())))
-    tiles = ceil_div(S, BS)
     if splits is None:
         # one wave: a program more than fit at once would make all others wait
         splits = split.programs * processors(q.device) // max(1, B * Hk)
+    tiles = ceil_div(S, BS)
     splits = max(1, min(splits, tiles))
     parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=q.device)
     out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device)
-    if q.numel():
+    if on_hopper:
+        hopper.decode_parts(problem, parts)
+    elif q.numel():
         score_scale, threshold_scale, output_scale, _ = problem.scales()
         decode_kernel[(splits * Hk * B,)](
             q,
@@ -71,18 +80,23 @@ def decode(problem: Problem, splits: int | None = None, split: Split = USUAL) ->
             PRECISION="ieee",  # of float32 alone; memory is the bound here, and exactness is free
             num_warps=split.warps,
             num_stages=split.stages,
+            **early(True, q, first=True),
         )
+    if q.numel():
         rows = min(128, power_of_2(splits))
-        sum_kernel[(ceil_div(out.numel(), 64),)](parts, out, splits, out.numel(), ROWS=rows, num_warps=4)
+        sum_kernel[(ceil_div(out.numel(), 64),)](
+            parts, out, splits, out.numel(), ROWS=rows, num_warps=4, **early(True, q)
+        )
     return out.transpose(1, 2)
 
 
 @triton.jit(do_not_specialize=["splits", "n"])
-def sum_kernel(parts, out, splits, n, ROWS: tl.constexpr):
+def sum_kernel(parts, out, splits, n, ROWS: tl.constexpr, EARLY: tl.constexpr):
     """out = parts.sum(0), rounded once; ROWS parts are loaded at a time, because a load takes longer than all the sums."""
     o = tl.program_id(0) * 64 + tl.arange(0, 64)
     o_row = tl.arange(0, ROWS)
     b_sum = tl.zeros([ROWS, 64], dtype=tl.float32)
+    wait_for_results(EARLY)
     for i in range(0, splits, ROWS):
         p_parts = parts + (i + o_row[:, None]) * tl.cast(n, tl.int64) + o[None, :]
         b_sum += tl.load(p_parts, mask=(i + o_row < splits)[:, None] & (o < n)[None, :], other=0.0)
@@ -116,7 +130,9 @@ def decode_kernel(
     BS: tl.constexpr,
     ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    let_next_start(EARLY)
     i_split = tl.program_id(0) % splits
     i_hk = tl.program_id(0) // splits % Hk
     i_b = tl.program_id(0) // splits // Hk

@@ -14,6 +14,7 @@ from rela.kernels.tiles import HopperGradientTiles, HopperTiles
 HEAD_SIZES = (64, 128)
 TYPES = (torch.bfloat16, torch.float16)
 LEAST = 512  # queries and keys; where the plain kernels become faster was not measured
+QUERIES = 8  # when decoding, of all heads that share a head of keys
 
 
 @cache
@@ -23,6 +24,7 @@ def available(device: torch.device) -> bool:
         return False
     try:
         import rela.kernels.hopper_backward
+        import rela.kernels.hopper_decode
         import rela.kernels.hopper_forward  # noqa: F401
     except (ImportError, AttributeError):  # an older Triton, or a newer one: Gluon is young, and its names still move
         return False
@@ -47,6 +49,23 @@ def fits(problem: Problem) -> bool:
     )
 
 
+def fits_decoding(problem: Problem) -> bool:
+    """Whether the Hopper kernel decodes this problem: a few queries in all for each head of keys, rows in steps of 16 bytes."""
+    q, k, v = problem.q, problem.k, problem.v
+    return (
+        q.shape[3] in HEAD_SIZES
+        and q.dtype in TYPES
+        and problem.activation == "relu"
+        and q.shape[1] // k.shape[1] * q.shape[2] <= QUERIES
+        and k.shape[2] >= LEAST
+        and describable(k)
+        and describable(v)
+        and q.stride(-1) == 1
+        and q.numel() > 0
+        and available(q.device)
+    )
+
+
 def describable(x: Tensor) -> bool:
     """Whether the tensor memory accelerator can address x: rows of consecutive numbers, all else in steps of 16 bytes."""
     steps = (s * x.element_size() for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True) if n > 1)
@@ -63,11 +82,11 @@ def gradient_tiles(problem: Problem) -> HopperGradientTiles:
     return HopperGradientTiles(queries=64, stages=2, prefetch=False)
 
 
-def forward(problem: Problem) -> Tensor:
-    """The context of a problem that fits."""
+def forward(problem: Problem, rows: tuple[Tensor, ...] | None = None) -> Tensor:
+    """The context of a problem that fits; `rows` become its row statistics, if given."""
     from rela.kernels import hopper_forward
 
-    return hopper_forward.forward(problem, forward_tiles(problem))
+    return hopper_forward.forward(problem, forward_tiles(problem), rows)
 
 
 def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -77,3 +96,12 @@ def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, T
     if not describable(d_out):
         d_out = d_out.contiguous()
     return hopper_backward.backward(problem, d_out, gradient_tiles(problem))
+
+
+def decode_parts(problem: Problem, parts: Tensor) -> None:
+    """Fill parts [splits, B, T, H, D], whose sum is the context; what sums them up may be launched early."""
+    from rela.kernels import hopper_decode
+
+    splits, B = parts.shape[:2]
+    arguments, constants = hopper_decode.launch(problem, parts, splits)
+    hopper_decode.decode_kernel[(splits * problem.k.shape[1] * B,)](*arguments, **constants)

@@ -12,7 +12,7 @@ from triton.compiler import make_backend
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import create_function_from_signature
 
-from rela.kernels import hopper, hopper_backward, hopper_forward
+from rela.kernels import hopper, hopper_backward, hopper_decode, hopper_forward
 from rela.kernels.problem import Problem
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -28,21 +28,28 @@ def ahead(kernel, arguments, constants):
     return triton.compile(source, target=TARGET, options=vars(options))
 
 
-def problem(D: int, dtype: torch.dtype) -> Problem:
+def problem(D: int, dtype: torch.dtype, queries: int = 256) -> Problem:
     x = torch.zeros(1, 2, 256, D, dtype=dtype)
-    return Problem(x, x, x, torch.zeros(2), None, None, None, None, 256, 256, None, 0.125, "relu", True, 0.0)
+    return Problem(
+        x[:, :, :queries], x, x, torch.zeros(2), None, None, None, None, 256, 256, None, 0.125, "relu", True, 0.0
+    )
 
 
 def main() -> None:
-    """One head size each: two compilations are seconds, four are not."""
+    """One head size each: four compilations are seconds, eight are not."""
     p = problem(64, torch.bfloat16)
     forward = ahead(hopper_forward.forward_kernel, *hopper_forward.launch(p, p.q, hopper.forward_tiles(p)))
+    kinds = torch.int32, torch.int32, torch.float32
+    row = tuple(torch.zeros(1, 2, 256, dtype=kind) for kind in kinds)
+    counting = ahead(hopper_forward.forward_kernel, *hopper_forward.launch(p, p.q, hopper.forward_tiles(p), row))
     p = problem(128, torch.float16)
     gradients = (p.q, p.q.float(), p.k, p.v, torch.zeros(1, 2, 4), hopper.gradient_tiles(p))
     backward = ahead(hopper_backward.backward_kernel, *hopper_backward.launch(p, *gradients))
+    few = problem(128, torch.bfloat16, queries=1)
+    decode = ahead(hopper_decode.decode_kernel, *hopper_decode.launch(few, torch.zeros(2, 1, 1, 2, 128), 2))
     rows = {}
-    for name, compiled in (("forward", forward), ("backward", backward)):
-        marks = ("wgmma.mma_async", "cvt.rn.relu", "cp.reduce.async.bulk")
+    for name, compiled in (("forward", forward), ("statistics", counting), ("backward", backward), ("decode", decode)):
+        marks = ("wgmma.mma_async", "cvt.rn.relu", "cp.reduce.async.bulk", "cp.async.cg")
         rows[name] = {mark: compiled.asm["ptx"].count(mark) for mark in marks} | {"shared": compiled.metadata.shared}
     print(json.dumps(rows))
 

@@ -7,10 +7,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from exactness import DEVICE, assert_as_exact_as, draw, reference, run, seen_by
+from exactness import DEVICE, assert_as_exact_as, draw, reference, run, seen_by, weights_of
 
 from rela.kernels import hopper
-from rela.kernels.attention import relu_attention
+from rela.kernels.attention import relu_attention, relu_attention_decode, relu_attention_with_statistics
+from rela.kernels.decode import Split, decode
+from rela.kernels.operators import dense_problem
 from rela.kernels.problem import Problem
 
 pytestmark = [
@@ -32,7 +34,7 @@ def any_length(monkeypatch):
 def calls(monkeypatch):
     """The names of the Hopper kernels that ran."""
     names = []
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "decode_parts"):
         original = getattr(hopper, name)
 
         def noted(*arguments, name=name, original=original):
@@ -73,6 +75,49 @@ def test_random_cases(case, calls):
     assert calls == ["forward", "backward"]
 
 
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("case", range(24))
+def test_statistics_of_random_cases(case, calls):
+    """On a grid scores are exact, so are the statistics, and many weights are equally large."""
+    choose = random.Random(case)
+    generator = torch.Generator().manual_seed(case)
+    dtype, D, group = choose.choice(TYPES), choose.choice([64, 128]), choose.choice([1, 2])
+    B, Hk = choose.randint(1, 3), choose.randint(1, 3)
+    T, S = (choose.choice([choose.randint(1, 40), choose.randint(1, 700), 128, 1024]) for _ in range(2))
+    causal = choose.random() < 0.5
+    q = on_a_grid(B, Hk * group, T, D, dtype=dtype, generator=generator)
+    k, v = (on_a_grid(B, Hk, S, D, dtype=dtype, generator=generator) for _ in range(2))
+    threshold = on_a_grid(Hk * group, dtype=dtype, generator=generator) * 8 if choose.random() < 0.6 else None
+    out, nonzeros, argmax, largest = relu_attention_with_statistics(
+        q, k, v, scale=0.25, causal=causal, threshold=threshold
+    )
+    seen = seen_by(q, k, causal=causal)
+    exact = None if threshold is None else threshold.double()
+    weights = weights_of(q.double(), k.double(), exact, scale=0.25, seen=seen)
+    top, _ = weights.max(-1)
+    first = (weights == top[..., None]).int().argmax(-1)
+    assert torch.equal(out, relu_attention(q, k, v, scale=0.25, causal=causal, threshold=threshold))
+    assert torch.equal(nonzeros.long(), (weights != 0).sum(-1))
+    assert torch.equal(argmax.long(), first.masked_fill(top == 0, -1))
+    assert torch.equal(largest.double(), top)
+    assert calls == ["forward", "forward"]
+
+
+def test_the_largest_weight_is_exact_to_twenty_bits(calls):
+    """Gaussian, 4100 keys: the ragged tile, and a largest weight that competes with others close to it."""
+    q, k, v = (draw(1, 2, rows, 64, dtype=torch.bfloat16, seed=rows) for rows in (700, 4100, 4100))
+    k[:, :, 4099] *= 1.5  # the last key often wins
+    _, nonzeros, argmax, largest = relu_attention_with_statistics(q, k, v, scale=0.125)
+    weights = weights_of(q.double(), k.double(), scale=0.125)
+    top = weights.max(-1).values
+    taken = weights.gather(-1, argmax.long()[..., None])[..., 0]
+    assert (top - taken).abs().max() <= 2.0**-17 * top.max()
+    assert ((largest - top).abs() <= 2.0**-17 * top).all()
+    assert ((nonzeros - (weights != 0).sum(-1)).abs() <= 1).all()  # a score of almost nothing may round to either side
+    assert (argmax == 4099).any()
+    assert calls == ["forward"]
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("D", [64, 128])
@@ -104,6 +149,39 @@ def test_everything_else_stays_with_the_plain_kernels(change, calls):
     }.get(change, {})
     run(lambda *x: relu_attention(*x, scale=0.125, **options), (q, k, v), dtype)
     assert calls == (["forward"] if change == "deterministic" else [])
+
+
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("case", range(24))
+def test_decoding_of_random_cases(case, calls):
+    """As exact as the plain kernel, which has been held to the equation, however the keys are split."""
+    choose = random.Random(case)
+    dtype, D = choose.choice(TYPES), choose.choice([64, 128])
+    group, T = choose.choice([(1, 1), (1, 1), (4, 1), (8, 1), (2, 3)])
+    B, Hk = choose.randint(1, 4), choose.randint(1, 4)
+    S = choose.choice([choose.randint(1, 200), choose.randint(1, 5000), 64, 4096])
+    q = draw(B, Hk * group, T, D, dtype=dtype, seed=case)
+    k, v = (draw(B, S + 3, Hk, D, dtype=dtype, seed=case + i).transpose(1, 2)[:, :, :S] for i in (100, 200))
+    threshold = draw(Hk * group, seed=case + 300) if choose.random() < 0.7 else None
+    lengths = torch.tensor([choose.randint(0, S) for _ in range(B)], device=DEVICE) if choose.random() < 0.5 else None
+    problem = dense_problem(q, k, v, threshold, lengths, None, D**-0.5, "relu", False)
+    exact = None if threshold is None else threshold.double()
+    seen = seen_by(q, k, key_lengths=lengths)
+    true = reference(*(x.double() for x in (q, k, v)), exact, scale=D**-0.5, seen=seen)
+    allowed = 2 * (decode(problem, split=Split()).double() - true).abs().max() + 1e-6
+    assert calls == []
+    for splits in (None, 1, 1000):
+        assert (decode(problem, splits).double() - true).abs().max() <= allowed
+    assert calls == ["decode_parts"] * 3
+
+
+def test_rows_of_v_without_weight_are_never_read(calls):
+    q, k, v = (draw(1, 2, rows, 64, dtype=torch.bfloat16, seed=rows) for rows in (1, 3000, 3000))
+    scores = (q.double() @ k.double().mT)[:, :, 0]
+    wanted = relu_attention_decode(q, k, v, scale=0.125)
+    poisoned = v.masked_fill((scores < -1e-3)[..., None], float("nan"))
+    assert torch.equal(relu_attention_decode(q, k, poisoned, scale=0.125), wanted)
+    assert calls == ["decode_parts"] * 2
 
 
 def test_an_expanded_gradient():
