@@ -12,7 +12,8 @@ import torch
 
 def command() -> str:
     """The command that runs this benchmark in a checkout; never a path of the machine it ran on."""
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
 
 
 def facts(device: torch.device) -> dict[str, Any]:

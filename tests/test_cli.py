@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rela.bench import command
 from rela.cli import app, main
 from rela.config import Config, DecodeConfig, ModelConfig
 from rela.data.subwords import train_subwords
@@ -453,6 +454,11 @@ def test_benchmarks_are_found_by_name(capsys, monkeypatch, verb, script):
         main(["bench", verb, "--no-such-option"])
     assert stopped.value.code == 2
     assert f"{script}.py: error: unrecognized arguments" in capsys.readouterr().err
+
+
+def test_a_row_s_command_holds_no_path_of_the_machine(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "decoding.py"), "--turns", "3", "--out", str(tmp_path / "rows")])
+    assert command() == "python benchmarks/decoding.py --turns 3 --out rows"
 
 
 def test_a_benchmark_nobody_wrote(fails):
