@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rela.bench import command
+from rela import bench
 from rela.cli import app, main
 from rela.config import Config, DecodeConfig, ModelConfig
 from rela.data.subwords import train_subwords
@@ -458,7 +458,7 @@ def test_benchmarks_are_found_by_name(capsys, monkeypatch, verb, script):
 
 def test_a_row_s_command_holds_no_path_of_the_machine(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", [str(tmp_path / "decoding.py"), "--turns", "3", "--out", str(tmp_path / "rows")])
-    assert command() == "python benchmarks/decoding.py --turns 3 --out rows"
+    assert bench.command() == "python benchmarks/decoding.py --turns 3 --out rows"
 
 
 def test_a_benchmark_nobody_wrote(fails):
