@@ -187,7 +187,12 @@ class TrainConfig:
         require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "in [0, 1)")
         require(self.precision in ("auto", "bf16", "fp32"), "precision", self.precision, '"auto", "bf16" or "fp32"')
         require(self.compile in ("auto", "on", "off"), "compile", self.compile, '"auto", "on" or "off"')
-        require(self.centring <= self.steps, "centring", self.centring, f"at most steps, {self.steps}")
+        require(
+            self.centring <= self.steps,
+            "centring",
+            self.centring,
+            f"at most steps, {self.steps}: what is saved has plain keys",
+        )
         require(self.average_last <= self.keep_last, "average_last", self.average_last,
                 f"at most keep_last, {self.keep_last}")  # fmt: skip
 

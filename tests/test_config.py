@@ -181,6 +181,7 @@ def test_wrong_overrides_are_one_line(tmp_path, override, named):
         (lambda: ModelConfig(threshold=math.nan), "threshold"),
         (lambda: ModelConfig(target_sparsity=1.5), "target_sparsity"),
         (lambda: TrainConfig(steps=0), "steps"),
+        (lambda: TrainConfig(steps=9, centring=10), "centring"),
         (lambda: TrainConfig(precision="fp16"), "precision"),
         (lambda: TrainConfig(epsilon=0.0), "epsilon"),
         (lambda: TrainConfig(beta2=1.0), "beta2"),

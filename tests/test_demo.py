@@ -32,7 +32,9 @@ def small(monkeypatch):
             original,
             data=dataclasses.replace(original.data, vocabulary_size=600),
             model=dataclasses.replace(original.model, width=32, feed_forward=64),
-            train=dataclasses.replace(original.train, steps=20, warmup=10, cooldown=5, tokens=300, validate_every=10),
+            train=dataclasses.replace(
+                original.train, steps=20, warmup=10, cooldown=5, centring=10, tokens=300, validate_every=10
+            ),
         )
 
     monkeypatch.setattr(demo, "demo_config", config)
