@@ -42,6 +42,7 @@ def calls(monkeypatch):
             return original(*arguments)
 
         monkeypatch.setattr(hopper, name, noted)
+    monkeypatch.setattr("rela.kernels.decode.ON_HOPPER", True)
     return names
 
 
