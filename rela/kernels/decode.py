@@ -16,7 +16,6 @@ from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import Problem, ceil_div, power_of_2, processors
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
-
 # Off until the device tests of its present form have passed: an earlier form of its last loop is the one that was measured.
 ON_HOPPER = False
 
