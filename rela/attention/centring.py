@@ -18,7 +18,7 @@ def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
 
     Softmax attention is the same for every share.
     """
-    if k.is_cuda and triton_is_there():
+    if k.is_cuda and k.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_there():
         from rela.kernels import centring as kernel
 
         return kernel.centre_keys(k, cu_keys, share)

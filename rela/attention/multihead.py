@@ -331,8 +331,9 @@ class MultiheadAttention(nn.Module):
         return query.dim() == 3
 
     def __getstate__(self) -> dict:
-        # The penalty belongs to one forward and its graph, neither of which can be copied or stored.
-        return {**super().__getstate__(), "penalty": None, "observer": None}
+        # The penalty belongs to one forward and its graph, neither of which can be copied or stored; a copy's share of the
+        # mean key would never change again.
+        return {**super().__getstate__(), "penalty": None, "observer": None, "centring": None}
 
     def extra_repr(self) -> str:
         kind = f"{self.kind.weights}+{self.kind.norm}"

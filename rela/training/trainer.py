@@ -255,6 +255,7 @@ class Trainer:
         """Loss on the validation set; keeps the best model, and says whether patience has run out."""
         assert self.valid is not None
         self.model.eval()
+        self.set_centring()  # as in the next step: keys are plain here as soon as the last centred step is over
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         tokens = 0
         budget = min(self.batch_tokens, 8192)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from attention_cases import normal
@@ -62,3 +64,11 @@ def test_causal_attention_is_left_alone():
     plain = attention.forward_packed(x, x, CU, CU, 4, 4, causal=True)
     attention.centring = share(1.0)
     assert torch.equal(attention.forward_packed(x, x, CU, CU, 4, 4, causal=True), plain)
+
+
+def test_a_copy_has_plain_keys():
+    """Its share would stay what it was when the copy was made."""
+    attention = rela.MultiheadAttention(12, 3, kind="rela-g").double()
+    attention.centring = share(1.0)
+    assert copy.deepcopy(attention).centring is None
+    assert attention.centring is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from training_files import checkpoint, events, final_bytes, leftovers, with_train
 
+from rela.attention.multihead import MultiheadAttention
 from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import CheckpointError, average_weights
@@ -223,9 +225,9 @@ def test_seeds_mixed_from_several_numbers_differ_when_any_of_them_does():
 
 @pytest.mark.parametrize("kind", ["softmax", "rela-g"])
 def test_centred_keys_change_what_a_rectifier_learns_and_not_what_softmax_does(make_config, kind):
-    """To float32's rounding; in the end both have the keys they are saved with."""
-    options = {f"model_{place}_attention": kind for place in ("encoder", "decoder", "cross")} | {"validate_every": 3}
-    plain, centred = make_config("plain", **options), make_config("centred", centring=6, bleu_every=3, **options)
+    """To float32's rounding."""
+    options = {f"model_{place}_attention": kind for place in ("encoder", "decoder", "cross")}
+    plain, centred = make_config("plain", **options), make_config("centred", centring=6, **options)
     for config in (plain, centred):
         train(config, quiet=True)
     losses = [[row["loss"] for row in events(config)] for config in (plain, centred)]
@@ -233,8 +235,35 @@ def test_centred_keys_change_what_a_rectifier_learns_and_not_what_softmax_does(m
         assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     else:
         assert losses[1] != pytest.approx(losses[0], rel=1e-3)
-    # the first validation that counts is the one where keys are plain again
-    best = trainer(centred)
-    best.resume()
-    valid = {row["step"]: row["loss"] for row in events(centred, "valid")}
-    assert best.best_loss == pytest.approx(min(loss for step, loss in valid.items() if step >= 6))
+
+
+def test_the_first_validation_that_counts_is_the_one_where_keys_are_plain_again(make_config):
+    config = make_config(centring=6, steps=6)
+    best = Path(config.train.directory) / "best"
+    centred = trainer(config)
+    centred.step = 5
+    centred.set_centring()  # as the sixth step does
+    centred.validate(None)
+    assert (centred.best_loss, centred.bad_validations, best.exists()) == (math.inf, 0, False)
+    centred.step = 6
+    centred.validate(None)
+    plain = trainer(make_config("plain"))
+    plain.validate(None)
+    assert centred.best_loss == plain.best_loss  # exactly: no share of the mean is left
+    assert best.exists()
+
+
+def test_bleu_is_that_of_plain_keys_and_training_goes_on_with_centred_ones(make_config, monkeypatch):
+    centred = trainer(make_config(centring=6))
+    attentions = [module for module in centred.model.modules() if isinstance(module, MultiheadAttention)]
+    seen = []
+    translate = Translator.translate
+
+    def noted(*arguments, **options):
+        seen.extend(attention.centring for attention in attentions)
+        return translate(*arguments, **options)
+
+    monkeypatch.setattr(Translator, "translate", noted)
+    centred.validate_bleu(None)
+    assert seen == [None] * 3
+    assert sum(attention.centring is centred.share for attention in attentions) == 2  # not the causal one
