@@ -156,7 +156,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hold", action="store_true", help="once all are warm, wait for a line on standard input")
     parser.add_argument("--out", type=Path, help="folder for the JSON rows")
     parser.add_argument("--name", default="training")
-    return parser.parse_args()
+    options = parser.parse_args()
+    kinds = options.kinds.split(",")
+    profiled = [*kinds, "marian"] if options.marian else kinds
+    if options.loader and options.loader not in kinds:
+        parser.error(f"--loader is {options.loader}; wanted one of --kinds, {options.kinds}")
+    if unknown := [name for name in filter(None, options.profile.split(",")) if name not in profiled]:
+        parser.error(f"--profile names {', '.join(unknown)}; wanted what is measured, {', '.join(profiled)}")
+    return options
 
 
 def sentence_pairs(options: argparse.Namespace) -> list[list[tuple[list[int], list[int]]]]:

@@ -12,8 +12,9 @@ import torch
 
 def command() -> str:
     """The command that runs this benchmark in a checkout; never a path of the machine it ran on."""
-    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
+    words = [word.rpartition("=") for word in sys.argv[1:]]  # "--out=/rows" is an option and its value, "/rows" a value
+    bare = [option + equals + (Path(value).name if value.startswith("/") else value) for option, equals, value in words]
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *bare])
 
 
 def facts(device: torch.device) -> dict[str, Any]:

@@ -456,9 +456,11 @@ def test_benchmarks_are_found_by_name(capsys, monkeypatch, verb, script):
     assert f"{script}.py: error: unrecognized arguments" in capsys.readouterr().err
 
 
-def test_a_row_s_command_holds_no_path_of_the_machine(monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.argv", [str(tmp_path / "decoding.py"), "--turns", "3", "--out", str(tmp_path / "rows")])
-    assert bench.command() == "python benchmarks/decoding.py --turns 3 --out rows"
+@pytest.mark.parametrize("sign", [" ", "="])
+def test_a_row_s_command_holds_no_path_of_the_machine(monkeypatch, tmp_path, sign):
+    options = f"--turns 3 --out{sign}{tmp_path / 'rows'}".split()
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "decoding.py"), *options])
+    assert bench.command() == f"python benchmarks/decoding.py --turns 3 --out{sign}rows"
 
 
 def test_a_benchmark_nobody_wrote(fails):
