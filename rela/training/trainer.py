@@ -227,8 +227,12 @@ class Trainer:
 
     def set_centring(self) -> None:
         """Give attention the share of the mean key that the step which comes next does without."""
-        if self.share is not None:
-            self.share.fill_(centring_share(self.step + 1, self.settings.centring))
+        if self.share is None:
+            return
+        share = centring_share(self.step + 1, self.settings.centring)
+        self.share.fill_(share)
+        # A compiled step goes on taking nothing off, which costs less than compiling another one.
+        self.model.centre_keys(self.share if share or self.compiled else None)
 
     def learning_rate(self) -> float:
         """The rate of the step that comes next."""

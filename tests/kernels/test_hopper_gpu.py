@@ -43,6 +43,7 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(hopper, name, noted)
     monkeypatch.setattr("rela.kernels.decode.ON_HOPPER", True)
+    monkeypatch.setattr("rela.kernels.forward.STATISTICS_ON_HOPPER", True)
     return names
 
 
