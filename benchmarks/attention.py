@@ -373,7 +373,7 @@ SECTIONS = ("dense", "compiled", "statistics", "packed", "decode", "long", "skip
 
 def measurements(sections: Sequence[str], quick: bool, turns: int, ceiling: float) -> Iterator[list[Row]]:
     """The rows of one shape after the other."""
-    if "dense" in sections:
+    if "dense" in sections or "compiled" in sections:
         for D, T, causal in product((64, 128), (4096,) if quick else (4096, 16384), (False, True)):
             compiled = "compiled" in sections and not quick and D == 64 and T == 4096
             yield dense_section(D, T, causal, ceiling, turns, compiled)

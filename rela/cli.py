@@ -60,8 +60,9 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 for name, command in DATA_COMMANDS.items():
     data_app.command(name)(command)
-# What follows the benchmark's name is the benchmark's own.
-app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(benchmark.bench)
+# What follows the benchmark's name is the benchmark's own, --help too.
+OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+app.command("bench", context_settings=OPEN)(benchmark.bench)
 
 
 def main(arguments: list[str] | None = None) -> None:

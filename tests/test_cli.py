@@ -463,5 +463,14 @@ def test_a_row_s_command_holds_no_path_of_the_machine(monkeypatch, tmp_path, sig
     assert bench.command() == f"python benchmarks/decoding.py --turns 3 --out{sign}rows"
 
 
+def test_bench_and_each_benchmark_have_a_help_of_their_own(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["rela"])
+    for words, told in ((["--help"], "A script under benchmarks/"), (["train", "--help"], "--marian")):
+        with pytest.raises(SystemExit) as stopped:
+            main(["bench", *words])
+        assert stopped.value.code in (0, None)
+        assert told in capsys.readouterr().out
+
+
 def test_a_benchmark_nobody_wrote(fails):
     fails("bench", "speed", named="benchmark is 'speed'; wanted one of attention")

@@ -24,6 +24,10 @@ def bench(
     """
     import rela
 
+    if name in ("-h", "--help"):
+        typer.echo(context.get_help())
+        return
+
     folder = Path(rela.__file__).parent.parent / "benchmarks"
     known = sorted(path.stem for path in folder.glob("*.py"))
     if not known:
