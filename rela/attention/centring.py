@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rela.attention.norms import triton_is_there
+from rela.attention.norms import triton_serves
+from rela.attention.packed import sentence_of
 
 
 def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
@@ -18,7 +19,7 @@ def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
 
     Softmax attention is the same for every share.
     """
-    if k.is_cuda and k.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_there():
+    if triton_serves(k):
         from rela.kernels import centring as kernel
 
         return kernel.centre_keys(k, cu_keys, share)
@@ -27,11 +28,10 @@ def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
 
 def centre_plainly(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
     """The same in plain PyTorch, sums in at least float32."""
-    token = torch.arange(k.size(0), device=k.device, dtype=cu_keys.dtype)
-    sentence = torch.searchsorted(cu_keys[1:].contiguous(), token, right=True)  # [M]; filler is one more sentence
+    sentence = sentence_of(cu_keys, k.size(0))  # filler is one more sentence
     exact = k.to(torch.promote_types(k.dtype, torch.float32))
     sums = exact.new_zeros(cu_keys.numel(), k.size(1)).index_add(0, sentence, exact)
     lengths = cu_keys.diff(append=cu_keys.new_full((1,), k.size(0)))
     means = sums / lengths.clamp(min=1)[:, None]
-    inside = (token < cu_keys[-1])[:, None]
-    return (exact - share * means[sentence].masked_fill(~inside, 0.0)).to(k.dtype)
+    filler = (sentence == cu_keys.numel() - 1)[:, None]
+    return (exact - share * means[sentence].masked_fill(filler, 0.0)).to(k.dtype)

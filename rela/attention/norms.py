@@ -118,11 +118,16 @@ def uniform_xavier_(vector: Tensor) -> Tensor:
 
 def fused_or_plain(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
     """The Triton kernel on a CUDA device that has it, the equation elsewhere."""
-    if z.is_cuda and z.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_there():
+    if triton_serves(z):
         from rela.kernels import rms_norm as kernel
 
         return kernel.rms_norm(z, gain, gate, eps)
     return rms_norm(z, gain, gate, eps)
+
+
+def triton_serves(x: Tensor) -> bool:
+    """Whether the kernels of norms, residual sums and centring can take x."""
+    return x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_there()
 
 
 def triton_is_there() -> bool:

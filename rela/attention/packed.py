@@ -101,13 +101,18 @@ def pad(tokens: Tensor, cu: Tensor, longest: int) -> Tensor:
 def unpad(dense: Tensor, cu: Tensor, tokens: int) -> Tensor:
     """[B, H, T, D] to [tokens, H, D] packed; zeros after the last sentence."""
     token = torch.arange(tokens, device=cu.device, dtype=cu.dtype)
-    sentence = torch.searchsorted(cu[1:].contiguous(), token, right=True)
     inside = token < cu[-1]
-    sentence = sentence.clamp(max=max(cu.numel() - 2, 0))
+    sentence = sentence_of(cu, tokens).clamp(max=max(cu.numel() - 2, 0))
     place = (token - cu[sentence]).clamp(0, max(dense.size(2) - 1, 0))
     if dense.size(0) == 0 or dense.size(2) == 0:
         return dense.new_zeros(tokens, dense.size(1), dense.size(3))
     return dense.transpose(1, 2)[sentence, place].masked_fill(~inside[:, None, None], 0.0)
+
+
+def sentence_of(cu: Tensor, tokens: int) -> Tensor:
+    """[tokens]: which sentence each packed token belongs to; filler gets the number of sentences."""
+    token = torch.arange(tokens, device=cu.device, dtype=cu.dtype)
+    return torch.searchsorted(cu[1:].contiguous(), token, right=True)
 
 
 def flash_softmax_serves(q: Tensor, v: Tensor, kind: Kind) -> bool:

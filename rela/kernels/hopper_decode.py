@@ -70,6 +70,12 @@ def copy_rows(s_tile, base, start, stride, o_row, o_d, m_row):
 
 
 @gluon.jit
+def add_values(b_out, s_v, s_w, left: gl.constexpr, right: gl.constexpr):
+    """b_out [D, BR] plus the values [BS, D] times their weights [BS, BR]."""
+    return mma_v2(s_v.permute((1, 0)).load(left), s_w.load(right), b_out)
+
+
+@gluon.jit
 def after(slot, SLOTS: gl.constexpr):
     slot += 1
     if slot == SLOTS:
@@ -173,8 +179,7 @@ def decode_kernel(
         async_copy.wait_group(AHEAD - 1)
         v_old = after(v_slot, SLOTS)
         if i > AHEAD:
-            b_v = s_v.index(v_old).permute((1, 0)).load(left)
-            b_out = mma_v2(b_v, s_w.index(w_old).load(right), b_out)
+            b_out = add_values(b_out, s_v.index(v_old), s_w.index(w_old), left, right)
             w_old = after(w_old, W_SLOTS)
         m_v = s_wanted.load(gl.SliceLayout(1, rows)) != 0.0
         # [BS, BR]
@@ -200,8 +205,7 @@ def decode_kernel(
         async_copy.wait_group(AHEAD - 1)
         v_old = after(v_slot, SLOTS)
         if i > AHEAD:
-            b_v = s_v.index(v_old).permute((1, 0)).load(left)
-            b_out = mma_v2(b_v, s_w.index(w_old).load(right), b_out)
+            b_out = add_values(b_out, s_v.index(v_old), s_w.index(w_old), left, right)
             w_old = after(w_old, W_SLOTS)
         if i > 0:
             if i == n:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rela.attention.norms import triton_is_there
+from rela.attention.norms import triton_serves
 
 
 class Residual(nn.Module):
@@ -23,7 +23,7 @@ class Residual(nn.Module):
     def after(self, x: Tensor, change: Tensor) -> Tensor:
         if self.norm_first:
             return x + self.dropout(change)
-        if fused_serves(change):
+        if triton_serves(change):
             return self.fused(x, change)
         return self.norm(x + self.dropout(change))
 
@@ -35,8 +35,3 @@ class Residual(nn.Module):
         # drawn on the device, so that nothing waits and torch.manual_seed decides
         seed = torch.randint(2**31 - 1, (), device=x.device) if dropout else None
         return residual_norm(x, change, self.norm.weight, self.norm.bias, dropout, seed, self.norm.eps)
-
-
-def fused_serves(change: Tensor) -> bool:
-    """Whether the fused kernel can end a sublayer here."""
-    return change.is_cuda and change.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_there()

@@ -232,7 +232,8 @@ class Trainer:
         share = centring_share(self.step + 1, self.settings.centring)
         self.share.fill_(share)
         # A compiled step goes on taking nothing off, which costs less than compiling another one.
-        self.model.centre_keys(self.share if share or self.compiled else None)
+        if not share and not self.compiled:
+            self.model.centre_keys(None)
 
     def learning_rate(self) -> float:
         """The rate of the step that comes next."""
