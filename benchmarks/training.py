@@ -5,7 +5,8 @@
 All sides see the same sentences. Each has a process of its own, so that they compile side by side; they take turns on
 the device, and the ratio is the median over the turns of target tokens a second against softmax. Batches lie on the device
 before the clock starts; `--loader KIND` then compares steps on such batches with steps on batches that the trainer's loader reads
-and packs meanwhile. `--profile KIND` prints where the time of one kind's step goes.
+and packs meanwhile. `--profile KIND` prints where the time of one kind's step goes, `--draw FILE` draws the figure of rows measured
+before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,9 @@ STARTED = time.perf_counter()
 
 def main() -> None:
     options = arguments()
+    if options.draw:
+        draw(json.loads(options.draw.read_text(encoding="utf-8")), options.draw.with_suffix(""))
+        return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     names = options.kinds.split(",") + (["marian"] if options.marian else [])
     with contextlib.ExitStack() as stack:
@@ -70,6 +75,8 @@ def main() -> None:
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             (options.out / f"{options.name}.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+            if find_spec("matplotlib"):
+                draw(rows, options.out / options.name)
         for name in filter(None, options.profile.split(",")):
             print(f"{name}: {asked(sides[name], 'profile')}", flush=True)
 
@@ -156,6 +163,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hold", action="store_true", help="once all are warm, wait for a line on standard input")
     parser.add_argument("--out", type=Path, help="folder for the JSON rows")
     parser.add_argument("--name", default="training")
+    parser.add_argument("--draw", type=Path, help="draw the figure of this file's rows and stop")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
     profiled = [*kinds, "marian"] if options.marian else kinds
@@ -362,10 +370,31 @@ def row_of(
 def print_table(rows: list[dict]) -> None:
     for row in rows:
         memory = "" if row["peak_memory_gib"] is None else f"{row['peak_memory_gib']:6.1f} GiB"
-        ratio = next(value for key, value in row.items() if key.startswith("ratio"))
         print(
-            f"{row['side']:12s} {row['target_tokens_per_second']:>12,} target tokens/s ± {row['spread']:.0%}  {ratio:5.2f}×  {memory}"
+            f"{row['side']:12s} {row['target_tokens_per_second']:>12,} target tokens/s ± {row['spread']:.0%}  "
+            f"{ratio_of(row):5.2f}×  {memory}"
         )
+
+
+def ratio_of(row: dict) -> float:
+    """A side's speed against that of the first side."""
+    return next(value for key, value in row.items() if key.startswith("ratio"))
+
+
+def draw(rows: list[dict], path: Path) -> None:
+    """Speed of each side, and beside its bar the ratio to the first."""
+    from rela.plots.style import PALETTE, SMALL, TEXT, new_figure, save_figure
+
+    rows = [row for row in rows if "target_tokens_per_second" in row]  # not the loader's
+    axes = new_figure(height=0.6 + 0.28 * len(rows)).subplots()
+    speeds = [row["target_tokens_per_second"] / 1000 for row in rows]
+    bars = axes.barh([row["side"] for row in rows], speeds, color=PALETTE[0])
+    axes.bar_label(bars, [f"{ratio_of(row):.2f}×" for row in rows], padding=3, fontsize=SMALL)
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.set_xlabel("thousand target tokens a second, training", fontsize=TEXT)
+    axes.tick_params(labelsize=SMALL)
+    save_figure(axes, path)
 
 
 def profile(side: Side, device: torch.device) -> str:
