@@ -13,7 +13,6 @@ from rela.data.toy.clauses import (
     english_statement,
     german_infinitive,
     german_predicate,
-    german_question,
     german_statement,
     german_subordinate,
 )
@@ -126,13 +125,13 @@ def because_clauses() -> Space[Sentence]:
 
 
 def conditionals() -> Space[Sentence]:
-    """If it rains, Anna reads a book: the German main clause then begins with its verb."""
-    (condition_word, wenn), (comma, komma) = linked("if", "wenn"), linked(",", ",")
+    """If it rains, Anna reads a book: the German main clause then begins with dann, which English leaves out."""
+    (condition_word, wenn), (comma, komma), dann = linked("if", "wenn"), linked(",", ","), [Word("dann")]
 
     def make(condition: Clause, main: Clause) -> Sentence:
         english = [condition_word, *english_statement(condition, "a"), comma, *english_statement(main, "b")]
         first = [wenn, *german_subordinate(condition, "a"), komma]
-        return make_sentence(english, [*first, *german_question(main, "b")])
+        return make_sentence(english, [*first, *german_statement(main, "b", dann, particle=[])])
 
     conditions = Union([_copular_clauses(), _weather_clauses(), _general_clauses()], [1, 1, 1])
     return Product(make, conditions, _general_clauses())

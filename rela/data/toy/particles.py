@@ -1,4 +1,4 @@
-"""The small words: determiners, pronouns, names, numbers, prepositions, and fixed adverbials with their inner links."""
+"""The small words: determiners, pronouns, names, numbers, modal particles, and fixed adverbials with their inner links."""
 
 from dataclasses import dataclass
 
@@ -223,6 +223,19 @@ FIXED_PLACES = {
         to Switzerland | in die Schweiz | 0-0 1-2
         to Turkey | in die Türkei | 0-0 1-2
     """),
+}
+# What colours a German main clause, by its kind or tense, and what English says with the voice alone.
+MODAL_PARTICLES = {
+    "present": "ja",
+    "progressive": "ja",
+    "past": "doch",
+    "perfect": "doch",
+    "passive": "ja",
+    "past passive": "doch",
+    "modal": "eben",
+    "guess": "wohl",
+    "question": "denn",
+    "request": "doch",
 }
 DEGREES = _fixed("""
     very | sehr

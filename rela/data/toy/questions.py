@@ -2,7 +2,14 @@
 
 from functools import partial
 
-from rela.data.toy.clauses import Predicate, english_question, english_statement, german_question, german_statement
+from rela.data.toy.clauses import (
+    Predicate,
+    colouring,
+    english_question,
+    english_statement,
+    german_question,
+    german_statement,
+)
 from rela.data.toy.moments import Moment, clause, plain_moments, question_moments
 from rela.data.toy.nouns import Noun, nouns_tagged
 from rela.data.toy.particles import WHICH
@@ -48,7 +55,8 @@ def content_questions() -> Space[Sentence]:
 
     def about_subject(predicate: Predicate, moment: Moment) -> Sentence:
         said = clause(_WHO, predicate, moment)
-        return make_sentence(english_statement(said, "a"), german_statement(said, "a"), "?")
+        denn = colouring(said, "question")
+        return make_sentence(english_statement(said, "a"), german_statement(said, "a", particle=denn), "?")
 
     def about_reason(words: tuple[Word, Word]) -> Space[Sentence]:
         front = ([words[0]], [words[1]])
