@@ -16,9 +16,6 @@ from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import Problem, ceil_div, power_of_2, processors
 from rela.kernels.scores import activate, head_of, load_rows, shifted
 
-# The Gluon kernel, and the sum's early launch: off until the device tests of their present form have passed.
-ON_HOPPER = False
-
 
 @dataclass(frozen=True)
 class Split:
@@ -40,7 +37,7 @@ def decode(problem: Problem, splits: int | None = None, split: Split | None = No
     """
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
-    on_hopper = ON_HOPPER and split is None and hopper.fits_decoding(problem)
+    on_hopper = split is None and hopper.fits_decoding(problem)
     split = split or USUAL
     BD = max(16, power_of_2(D))
     BS = max(16, min(128, split.tile_bytes // (BD * q.element_size())))
@@ -83,12 +80,12 @@ def decode(problem: Problem, splits: int | None = None, split: Split | None = No
             PRECISION="ieee",  # of float32 alone; memory is the bound here, and exactness is free
             num_warps=split.warps,
             num_stages=split.stages,
-            **early(ON_HOPPER, q, first=True),
+            **early(True, q, first=True),
         )
     if q.numel():
         rows = min(128, power_of_2(splits))
         sum_kernel[(ceil_div(out.numel(), 64),)](
-            parts, out, splits, out.numel(), ROWS=rows, num_warps=4, **early(ON_HOPPER, q)
+            parts, out, splits, out.numel(), ROWS=rows, num_warps=4, **early(True, q)
         )
     return out.transpose(1, 2)
 

@@ -26,8 +26,6 @@ from rela.kernels.scores import (
 from rela.kernels.tiles import Tiles, forward_tiles
 
 Statistics = tuple[Tensor, Tensor, Tensor]  # non-zeros, argmax, largest: each [B, H, T]
-# Off until the device tests of hopper_statistics.py have passed in its present form.
-STATISTICS_ON_HOPPER = False
 
 
 def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = None) -> tuple[Tensor, Statistics | None]:
@@ -38,7 +36,7 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
     if statistics:
         kinds = torch.int32, torch.int32, torch.float32
         rows = tuple(torch.empty(B, H, T, dtype=kind, device=q.device) for kind in kinds)
-    if tiles is None and hopper.fits(problem) and (STATISTICS_ON_HOPPER or not statistics):
+    if tiles is None and hopper.fits(problem):
         return hopper.forward(problem, rows), rows  # type: ignore[return-value]
     out = problem.like_queries(q.dtype)
     if out.numel():

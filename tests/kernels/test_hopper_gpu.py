@@ -42,8 +42,6 @@ def calls(monkeypatch):
             return original(*arguments)
 
         monkeypatch.setattr(hopper, name, noted)
-    monkeypatch.setattr("rela.kernels.decode.ON_HOPPER", True)
-    monkeypatch.setattr("rela.kernels.forward.STATISTICS_ON_HOPPER", True)
     return names
 
 
