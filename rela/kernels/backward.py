@@ -19,13 +19,13 @@ from rela.kernels.scores import (
     differentiate,
     dropout_key,
     head_of,
-    kept,
     load_mask,
     load_rows,
     seeing_queries,
     seen_keys,
     shifted,
     store_rows,
+    weight_kept,
 )
 from rela.kernels.tiles import Tiles, key_gradient_tiles, one_pass, query_gradient_tiles
 
@@ -223,7 +223,7 @@ def query_gradient_kernel(
                 if RAGGED and ACTIVATION == "leaky_relu":
                     b_ds = tl.where(m_seen, b_ds, 0.0)  # a leaky weight has a slope at zero too
                 if seed is not None:
-                    b_ds = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_ds, 0.0)
+                    b_ds = tl.where(weight_kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_ds, 0.0)
                 if d_theta is not None:
                     b_dtheta += tl.sum(b_ds, axis=1)
                 b_dq = tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
@@ -303,9 +303,12 @@ def key_gradient_kernel(
             whole = tl.where(tl.min(b_end) == last, whole, 0)
     ragged = tl.cdiv(tl.maximum(last - whole - first, 0), BT) * BT
 
-    # [BS, BD]
-    b_k = load_rows(k, i_s * BS, k_strides[2], o_row, o_d, 0, S, D, BD, True)
-    b_v = load_rows(v, i_s * BS, v_strides[2], o_row, o_d, 0, S, D, BD, True)
+    # [BS, BD]; rows behind the last sequence may hold anything, and dQ multiplies them by zero
+    end = S
+    if cu_q is not None:
+        end = tl.load(cu_k + sequences)
+    b_k = load_rows(k, i_s * BS, k_strides[2], o_row, o_d, 0, end, D, BD, True)
+    b_v = load_rows(v, i_s * BS, v_strides[2], o_row, o_d, 0, end, D, BD, True)
     b_dk = tl.zeros([BS, BD], dtype=tl.float32)
     b_dv = tl.zeros([BS, BD], dtype=tl.float32)
     for i_g in range(GROUP):
@@ -347,7 +350,7 @@ def key_gradient_kernel(
                     if RAGGED and ACTIVATION == "leaky_relu":
                         b_ds = tl.where(m_seen, b_ds, 0.0)
                     if seed is not None:
-                        m_kept = kept(key_0, key_1, drop_below, o_t[None, :], o_s[:, None])
+                        m_kept = weight_kept(key_0, key_1, drop_below, o_t[None, :], o_s[:, None])
                         b_w = tl.where(m_kept, b_w, 0.0)
                         b_ds = tl.where(m_kept, b_ds, 0.0)
                     if d_theta is not None:

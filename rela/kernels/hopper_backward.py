@@ -23,8 +23,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from rela.kernels.hopper_forward import rectified
+from rela.kernels.hopper_dropout import rectified_kept
+from rela.kernels.hopper_forward import clear_rows, rectified
 from rela.kernels.hopper_memory import descriptor
+from rela.kernels.hopper_tables import dropout_numbers, intervals
 from rela.kernels.problem import Problem, ceil_div
 from rela.kernels.tiles import HopperGradientTiles
 
@@ -48,13 +50,22 @@ def backward(problem: Problem, d_out: Tensor, tiles: HopperGradientTiles) -> tup
     n_s = ceil_div(S, 2 * ROWS)
     parts = 0 if problem.threshold is None else 2 * n_s
     d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=q.device)
-    arguments, constants = launch(problem, d_out, dq, dk, dv, d_theta, tiles)
+    tables = intervals(problem, of_keys=True), dropout_numbers(problem)
+    arguments, constants = launch(problem, d_out, dq, dk, dv, d_theta, tiles, *tables)
     backward_kernel[(n_s * Hk * B,)](*arguments, **constants)
     return dq.to(q.dtype), dk, dv, d_theta
 
 
 def launch(
-    problem: Problem, d_out: Tensor, dq: Tensor, dk: Tensor, dv: Tensor, d_theta: Tensor, tiles: HopperGradientTiles
+    problem: Problem,
+    d_out: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    d_theta: Tensor,
+    tiles: HopperGradientTiles,
+    seen: Tensor | None = None,
+    numbers: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
     q, k, v = problem.q, problem.k, problem.v
@@ -68,6 +79,11 @@ def launch(
         descriptor(dq, ROWS, ROWS),
         descriptor(dk, ROWS),
         descriptor(dv, ROWS),
+        dq if seen is None else seen,
+        dq if problem.cu_q is None else problem.cu_q[-1:],
+        dq if problem.cu_k is None else problem.cu_k[-1:],
+        *((dq, dq) if numbers is None else (descriptor(numbers[0], 1, tiles.queries), numbers[1])),
+        problem.drop_below * 0x10001,
         dq if problem.threshold is None else problem.threshold,
         d_theta,
         threshold_scale,
@@ -81,7 +97,9 @@ def launch(
     constants: dict[str, object] = {
         "D": D,
         "GROUP": H // Hk,
-        "CAUSAL": problem.causal,
+        "CAUSAL": problem.causal and seen is None,  # else it is in the intervals
+        "PACKED": seen is not None,
+        "DROPPED": numbers is not None,
         "SCALED": score_scale is not None,
         "SHIFTED": problem.threshold is not None,
         "QUERIES": tiles.queries,
@@ -108,19 +126,23 @@ def rectified_gradient(b_dp, b_w):
 
 
 @gluon.jit
-def first_query(i_s, T, S, QUERIES: gl.constexpr, CAUSAL: gl.constexpr):
-    """The first tile of queries that see a key of the program's."""
+def span(seen, i_s, T, S, ROWS: gl.constexpr, QUERIES: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr):
+    """From which tile of queries to which any sees a key of the program's."""
     first = 0
-    if CAUSAL:
+    last = T
+    if PACKED:
+        first = gl.load(seen + i_s) // QUERIES
+        last = gl.load(seen + S + gl.minimum(i_s + 2 * ROWS, S) - 1)
+    elif CAUSAL:
         first = gl.maximum(i_s + T - S, 0) // QUERIES
-    return first
+    return first, (last + QUERIES - 1) // QUERIES
 
 
 @gluon.jit
-def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, ROWS: gl.constexpr, QUERIES: gl.constexpr,
-                   STAGES: gl.constexpr, PREFETCH: gl.constexpr):  # fmt: skip
-    q, k, v, d_out, s_q, s_k, s_v, s_do, k_full, v_full, q_full, q_empty, do_full, do_empty, i_b, i_hk, i_s, T, S = \
-        arguments  # fmt: skip
+def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr, DROPPED: gl.constexpr,
+                   ROWS: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr, PREFETCH: gl.constexpr):  # fmt: skip
+    q, k, v, d_out, seen, numbers_q, s_q, s_k, s_v, s_do, s_numbers, k_full, v_full, q_full, q_empty, do_full, do_empty, \
+        i_b, i_hk, i_s, T, S = arguments  # fmt: skip
     for i_w in gl.static_range(2):
         mbarrier.expect(k_full.index(i_w), k.block_type.nbytes)
         tma.async_copy_global_to_shared(k, [i_b, i_hk, i_s + i_w * ROWS, 0], k_full.index(i_w), s_k.index(i_w))
@@ -129,12 +151,17 @@ def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, ROWS: g
         tma.async_copy_global_to_shared(v, [i_b, i_hk, i_s + i_w * ROWS, 0], v_full.index(i_w), s_v.index(i_w))
     stage = 0
     phase = 1
-    n_t = (T + QUERIES - 1) // QUERIES
-    first = first_query(i_s, T, S, QUERIES, CAUSAL)
+    first, last = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, PACKED)
     for i_g in range(GROUP):
-        for i_t in range(first, n_t):
+        for i_t in range(first, last):
             mbarrier.wait(q_empty.index(stage), phase)
-            mbarrier.expect(q_full.index(stage), q.block_type.nbytes)
+            if DROPPED:
+                mbarrier.expect(q_full.index(stage), q.block_type.nbytes + numbers_q.block_type.nbytes)
+                tma.async_copy_global_to_shared(
+                    numbers_q, [i_b, i_hk * GROUP + i_g, 0, i_t * QUERIES], q_full.index(stage), s_numbers.index(stage)
+                )
+            else:
+                mbarrier.expect(q_full.index(stage), q.block_type.nbytes)
             tma.async_copy_global_to_shared(
                 q, [i_b, i_hk * GROUP + i_g, i_t * QUERIES, 0], q_full.index(stage), s_q.index(stage)
             )
@@ -151,43 +178,62 @@ def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, ROWS: g
         # the products run one tile ahead: a tile of zeros follows the last
         mbarrier.wait(q_empty.index(stage), phase)
         mbarrier.expect(q_full.index(stage), q.block_type.nbytes)
-        tma.async_copy_global_to_shared(q, [i_b, i_hk * GROUP, n_t * QUERIES, 0], q_full.index(stage), s_q.index(stage))
+        tma.async_copy_global_to_shared(q, [i_b, i_hk * GROUP, T, 0], q_full.index(stage), s_q.index(stage))
 
 
 @gluon.jit
 def product_partition(arguments, I_W: gl.constexpr, D: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
-                      SCALED: gl.constexpr, SHIFTED: gl.constexpr, ROWS: gl.constexpr, QUERIES: gl.constexpr,
-                      STAGES: gl.constexpr, PREFETCH: gl.constexpr):  # fmt: skip
-    dq, dk, dv, s_q, s_k, s_v, s_do, s_ds, s_dq, k_full, v_full, q_full, q_empty, do_full, do_empty, ds_full, done, \
-        threshold, d_theta, threshold_scale, score_scale, output_scale, gradient_scale, i_b, i_hk, i_s, H, T, S = \
-        arguments  # fmt: skip
+                      PACKED: gl.constexpr, DROPPED: gl.constexpr, SCALED: gl.constexpr, SHIFTED: gl.constexpr,
+                      ROWS: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr,
+                      PREFETCH: gl.constexpr):  # fmt: skip
+    dq, dk, dv, seen, end_q, end_k, numbers_k, drop_below, s_q, s_k, s_v, s_do, s_ds, s_dq, s_numbers, k_full, v_full, \
+        q_full, q_empty, do_full, do_empty, ds_full, done, threshold, d_theta, threshold_scale, score_scale, \
+        output_scale, gradient_scale, i_b, i_hk, i_s, H, T, S = arguments  # fmt: skip
     dtype: gl.constexpr = s_q.dtype
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, QUERIES, 16])
     d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
     q_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     w_layout: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
+    row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
+    column_layout: gl.constexpr = gl.SliceLayout(0, s_layout)
     k_tile = s_k.index(I_W).reshape([ROWS, D])
     v_tile = s_v.index(I_W).reshape([ROWS, D])
     b_none = gl.zeros([ROWS, QUERIES], gl.float32, s_layout)
     b_nothing = gl.zeros([64, 64], gl.float32, q_layout)
     b_dk = gl.zeros([ROWS, D], gl.float32, d_layout)
     b_dv = gl.zeros([ROWS, D], gl.float32, d_layout)
-    o_row = i_s + I_W * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout)) + T - S
-    o_col = gl.arange(0, QUERIES, gl.SliceLayout(0, s_layout))
+    o_s = i_s + I_W * ROWS + gl.arange(0, ROWS, row_layout)
+    o_row = o_s + T - S
+    o_col = gl.arange(0, QUERIES, column_layout)
     stage = 0
     phase = 0
     buffer = 0
     ds_phase = 0
-    n_t = (T + QUERIES - 1) // QUERIES
-    first = first_query(i_s, T, S, QUERIES, CAUSAL)
+    first, n_t = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, PACKED)
     whole = first
-    if CAUSAL:
+    whole_end = n_t
+    total = 0
+    if PACKED:
+        total = gl.load(end_q)
+        b_first = gl.load(seen + gl.minimum(o_s, S - 1))
+        b_last = gl.load(seen + S + gl.minimum(o_s, S - 1))
+        # tiles of queries that see every key of the warpgroup
+        whole = (gl.load(seen + gl.minimum(i_s + (I_W + 1) * ROWS, S) - 1) + QUERIES - 1) // QUERIES
+        whole = gl.minimum(gl.maximum(whole, first), n_t)
+        whole_end = gl.load(seen + S + gl.minimum(i_s + I_W * ROWS, S - 1)) // QUERIES
+        whole_end = gl.minimum(gl.maximum(whole_end, whole), n_t)
+    elif CAUSAL:
         # tiles of queries from here on see every key of the warpgroup
         whole = gl.minimum(gl.maximum(i_s + (I_W + 1) * ROWS - 1 + T - S + QUERIES - 1, 0) // QUERIES, n_t)
         whole = gl.maximum(whole, first)
     mbarrier.wait(k_full.index(I_W), 0)
     mbarrier.wait(k_full.index(1 - I_W), 0)
     mbarrier.wait(v_full.index(I_W), 0)
+    if PACKED:
+        left = gl.load(end_k) - i_s
+        if left < 2 * ROWS:
+            for i_w in gl.static_range(2):
+                clear_rows(s_k.index(i_w).reshape([ROWS, D]), left - i_w * ROWS)
     PENDING: gl.constexpr = 1 if PREFETCH else 0
     if PREFETCH:
         mbarrier.wait(q_full.index(0), 0)
@@ -196,17 +242,30 @@ def product_partition(arguments, I_W: gl.constexpr, D: gl.constexpr, GROUP: gl.c
     for i_g in range(GROUP):
         if SHIFTED:
             b_theta = gl.load(threshold + i_hk * GROUP + i_g).to(gl.float32) * threshold_scale
-            b_dtheta = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, s_layout))
-        for WHOLE in gl.static_range(2):
+            b_dtheta = gl.zeros([ROWS], gl.float32, row_layout)
+        if DROPPED:
+            n_k = (S + 2 * ROWS - 1) // (2 * ROWS) * 2 * ROWS
+            b_number = gl.load(numbers_k + (i_b * H + i_hk * GROUP + i_g).to(gl.int64) * n_k + o_s)
+        # ragged, whole, ragged
+        for PART in gl.static_range(3):
             start = first
             stop = whole
-            if WHOLE:
+            if PART == 1:
                 start = whole
+                stop = whole_end
+            if PART == 2:
+                start = whole_end
                 stop = n_t
-            if WHOLE or CAUSAL:
+            if PART == 1 or PACKED or (CAUSAL and PART == 0):
                 for i_t in range(start, stop):
                     q_tile = s_q.index(stage).reshape([QUERIES, D])
                     do_tile = s_do.index(stage).reshape([QUERIES, D])
+                    if PACKED and PART != 1:  # noqa: SIM102  one is known when compiling, the other is not
+                        if (i_t + 1) * QUERIES > total:
+                            mbarrier.wait(q_full.index(stage), phase)
+                            clear_rows(q_tile, total - i_t * QUERIES)
+                            mbarrier.wait(do_full.index(stage), phase)
+                            clear_rows(do_tile, total - i_t * QUERIES)
                     if PREFETCH:
                         b_s = b_next
                     else:
@@ -220,10 +279,16 @@ def product_partition(arguments, I_W: gl.constexpr, D: gl.constexpr, GROUP: gl.c
                         b_s = b_s * score_scale
                     if SHIFTED:
                         b_s = b_s - b_theta
-                    if not WHOLE:
-                        o_t = i_t * QUERIES + o_col
+                    o_t = i_t * QUERIES + o_col
+                    if PACKED and PART != 1:
+                        b_s = gl.where((o_t[None, :] >= b_first[:, None]) & (o_t[None, :] < b_last[:, None]), b_s, 0.0)
+                    elif PART != 1:
                         b_s = gl.where(o_t[None, :] >= o_row[:, None], b_s, 0.0)
-                    b_w = rectified(b_s, dtype)
+                    if DROPPED:
+                        b_numbers = s_numbers.index(stage).reshape([QUERIES]).load(column_layout)
+                        b_w = rectified_kept(b_s, b_number, b_numbers, drop_below, dtype)
+                    else:
+                        b_w = rectified(b_s, dtype)
                     b_left = gl.convert_layout(b_w, w_layout, assert_trivial=True)
                     b_dv = warpgroup_mma(b_left, do_tile, b_dv, is_async=True)
                     b_dp = warpgroup_mma_wait(1, [b_dp])
@@ -293,7 +358,7 @@ def product_partition(arguments, I_W: gl.constexpr, D: gl.constexpr, GROUP: gl.c
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["H", "T", "S"])
+@gluon.jit(do_not_specialize=["drop_below", "H", "T", "S"])
 def backward_kernel(
     q,
     k,
@@ -302,6 +367,12 @@ def backward_kernel(
     dq,
     dk,
     dv,
+    seen,
+    end_q,
+    end_k,
+    numbers_q,
+    numbers_k,
+    drop_below,
     threshold,
     d_theta,
     threshold_scale,
@@ -314,6 +385,8 @@ def backward_kernel(
     D: gl.constexpr,
     GROUP: gl.constexpr,
     CAUSAL: gl.constexpr,
+    PACKED: gl.constexpr,
+    DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
     QUERIES: gl.constexpr,
@@ -334,6 +407,9 @@ def backward_kernel(
     s_do = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, QUERIES, D], d_out.layout)
     s_ds = gl.allocate_shared_memory(dtype, [4, ROWS, QUERIES], ds_layout)
     s_dq = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 64, 64], dq.layout)
+    s_numbers = s_q
+    if DROPPED:
+        s_numbers = gl.allocate_shared_memory(gl.int32, [STAGES, 1, 1, 1, QUERIES], numbers_q.layout)
     k_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -354,22 +430,22 @@ def backward_kernel(
         mbarrier.init(do_empty.index(i), count=2)
     mbarrier.init(done, count=2)
     fence_async_shared()
-    loads = (q, k, v, d_out, s_q, s_k, s_v, s_do, k_full, v_full, q_full, q_empty, do_full, do_empty, i_b, i_hk, i_s,
-             T, S)  # fmt: skip
-    products = (dq, dk, dv, s_q, s_k, s_v, s_do, s_ds, s_dq, k_full, v_full, q_full, q_empty, do_full, do_empty, ds_full,
-                done, threshold, d_theta, threshold_scale, score_scale, output_scale, gradient_scale, i_b, i_hk, i_s,
-                H, T, S)  # fmt: skip
+    loads = (q, k, v, d_out, seen, numbers_q, s_q, s_k, s_v, s_do, s_numbers, k_full, v_full, q_full, q_empty, do_full,
+             do_empty, i_b, i_hk, i_s, T, S)  # fmt: skip
+    products = (dq, dk, dv, seen, end_q, end_k, numbers_k, drop_below, s_q, s_k, s_v, s_do, s_ds, s_dq, s_numbers,
+                k_full, v_full, q_full, q_empty, do_full, do_empty, ds_full, done, threshold, d_theta, threshold_scale,
+                score_scale, output_scale, gradient_scale, i_b, i_hk, i_s, H, T, S)  # fmt: skip
     gl.warp_specialize(
         [
             (
                 product_partition,
-                (products, 0, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
+                (products, 0, D, GROUP, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
             ),
             (
                 product_partition,
-                (products, 1, D, GROUP, CAUSAL, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
+                (products, 1, D, GROUP, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
             ),
-            (load_partition, (loads, GROUP, CAUSAL, ROWS, QUERIES, STAGES, PREFETCH)),
+            (load_partition, (loads, GROUP, CAUSAL, PACKED, DROPPED, ROWS, QUERIES, STAGES, PREFETCH)),
         ],
         [4, 1],
         [240, 24],

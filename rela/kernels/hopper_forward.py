@@ -3,7 +3,8 @@
 A warpgroup owns ROWS queries. While the product with the values of one tile runs, that of the queries with the next tile of
 keys is already under way, and the activation between the two is one instruction for two scores: a conversion to the input
 type that clamps at zero. Weights never leave the registers. Programs are persistent: the loads for the next tile of queries
-begin while the last one is being stored. Row statistics, if asked for, are in hopper_statistics.py.
+begin while the last one is being stored. Row statistics, if asked for, are in hopper_statistics.py, dropout in hopper_dropout.py;
+which keys packed queries see comes from a table (hopper_tables.py).
 """
 
 from torch import Tensor
@@ -17,8 +18,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from rela.kernels.hopper_dropout import rectified_kept
 from rela.kernels.hopper_memory import descriptor
 from rela.kernels.hopper_statistics import better, bits_of_groups, observe, rectified_counted, store_statistics
+from rela.kernels.hopper_tables import dropout_numbers, intervals
 from rela.kernels.problem import Problem, ceil_div, processors
 from rela.kernels.tiles import HopperTiles
 
@@ -28,13 +31,19 @@ def forward(problem: Problem, tiles: HopperTiles, rows: tuple[Tensor, ...] | Non
     out = problem.like_queries(problem.q.dtype)
     B, H, T, _ = out.shape
     programs = min(ceil_div(T, 2 * tiles.rows) * H * B, processors(out.device))
-    arguments, constants = launch(problem, out, tiles, rows)
+    tables = intervals(problem, of_keys=False), dropout_numbers(problem)
+    arguments, constants = launch(problem, out, tiles, rows, *tables)
     forward_kernel[(programs,)](*arguments, **constants)
     return out
 
 
 def launch(
-    problem: Problem, out: Tensor, tiles: HopperTiles, rows: tuple[Tensor, ...] | None = None
+    problem: Problem,
+    out: Tensor,
+    tiles: HopperTiles,
+    rows: tuple[Tensor, ...] | None = None,
+    seen: Tensor | None = None,
+    numbers: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
     q, k, v = problem.q, problem.k, problem.v
@@ -46,6 +55,10 @@ def launch(
         descriptor(v, tiles.keys),
         descriptor(out, tiles.rows),
         *(rows or (out, out, out)),
+        out if seen is None else seen,
+        out if problem.cu_k is None else problem.cu_k[-1:],
+        *((out, out) if numbers is None else (numbers[0], descriptor(numbers[1], 1, tiles.keys))),
+        problem.drop_below * 0x10001,
         out if problem.threshold is None else problem.threshold,
         1.0 if score_scale is None else score_scale,
         threshold_scale,
@@ -58,7 +71,9 @@ def launch(
     )
     constants: dict[str, object] = {
         "D": D,
-        "CAUSAL": problem.causal,
+        "CAUSAL": problem.causal and seen is None,  # else it is in the intervals
+        "PACKED": seen is not None,
+        "DROPPED": numbers is not None,
         "SCALED": score_scale is not None,
         "SHIFTED": problem.threshold is not None,
         "STATISTICS": rows is not None,
@@ -115,20 +130,26 @@ def place(i_round, n_t, B, H, CAUSAL: gl.constexpr):
 
 
 @gluon.jit
-def tiles_seen(row, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr):
-    """How many tiles of keys the queries before `row` see; at least one, for the loads must have an end."""
+def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr):
+    """From which tile of keys to which the queries row … end − 1 see any; at least one, for the loads must have an end."""
+    first = 0
     last = S
-    if CAUSAL:
-        last = gl.maximum(gl.minimum(S, row + S - T), 1)
-    return (last + KEYS - 1) // KEYS
+    if PACKED:
+        first = gl.load(seen + row) // KEYS
+        last = gl.load(seen + T + end - 1)
+    elif CAUSAL:
+        last = gl.minimum(S, end + S - T)
+    return first, gl.maximum((last + KEYS - 1) // KEYS, first + 1)
 
 
 @gluon.jit
 def load_partition(
     arguments,
-    CAUSAL: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, PACKED: gl.constexpr, DROPPED: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr,
+    STAGES: gl.constexpr,
 ):  # fmt: skip
-    q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, group, T, S = arguments
+    q, k, v, seen, numbers_k, s_q, s_k, s_v, s_numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty, \
+        B, H, group, T, S = arguments  # fmt: skip
     n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
     stage = 0
     phase = 1  # the stages are empty at first
@@ -136,15 +157,21 @@ def load_partition(
     for i_round in range(share(n_t * H * B)):
         i_t, i_h, i_b = place(i_round, n_t, B, H, CAUSAL)
         row = i_t * 2 * ROWS
-        n_s = tiles_seen(gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL)
+        first, last = span(seen, row, gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL, PACKED)
         for i_w in gl.static_range(2):
             mbarrier.wait(q_empty.index(i_w), q_phase)
             mbarrier.expect(q_full.index(i_w), q.block_type.nbytes)
             tma.async_copy_global_to_shared(q, [i_b, i_h, row + i_w * ROWS, 0], q_full.index(i_w), s_q.index(i_w))
         q_phase ^= 1
-        for i_s in range(n_s):
+        for i_s in range(first, last):
             mbarrier.wait(k_empty.index(stage), phase)
-            mbarrier.expect(k_full.index(stage), k.block_type.nbytes)
+            if DROPPED:
+                mbarrier.expect(k_full.index(stage), k.block_type.nbytes + numbers_k.block_type.nbytes)
+                tma.async_copy_global_to_shared(
+                    numbers_k, [i_b, i_h, 0, i_s * KEYS], k_full.index(stage), s_numbers.index(stage)
+                )
+            else:
+                mbarrier.expect(k_full.index(stage), k.block_type.nbytes)
             tma.async_copy_global_to_shared(
                 k, [i_b, i_h // group, i_s * KEYS, 0], k_full.index(stage), s_k.index(stage)
             )
@@ -160,15 +187,17 @@ def load_partition(
 
 
 @gluon.jit
-def scores(b_s, row, column, b_theta, score_scale, T, S, SCALED: gl.constexpr, SHIFTED: gl.constexpr,
-           CAUSAL: gl.constexpr, STATISTICS: gl.constexpr):  # fmt: skip
-    """From products to scores, zero where a query does not see a key (CAUSAL) or where there is none (STATISTICS)."""
+def scores(b_s, row, column, b_first, b_last, b_theta, score_scale, T, S, SCALED: gl.constexpr, SHIFTED: gl.constexpr,
+           CAUSAL: gl.constexpr, PACKED: gl.constexpr, STATISTICS: gl.constexpr):  # fmt: skip
+    """From products to scores, zero where a query does not see a key (CAUSAL, PACKED) or where there is none (STATISTICS)."""
     if SCALED:
         b_s = b_s * score_scale
     if SHIFTED:
         b_s = b_s - b_theta
     o_s = column + gl.arange(0, b_s.shape[1], gl.SliceLayout(0, b_s.type.layout))
-    if CAUSAL:
+    if PACKED:
+        b_s = gl.where((o_s[None, :] >= b_first[:, None]) & (o_s[None, :] < b_last[:, None]), b_s, 0.0)
+    elif CAUSAL:
         o_t = row + gl.arange(0, b_s.shape[0], gl.SliceLayout(1, b_s.type.layout))
         b_s = gl.where(o_s[None, :] <= (o_t + S - T)[:, None], b_s, 0.0)
     if STATISTICS:
@@ -177,18 +206,39 @@ def scores(b_s, row, column, b_theta, score_scale, T, S, SCALED: gl.constexpr, S
 
 
 @gluon.jit
+def clear_rows(tile, first):
+    """Zeros in the rows of a tile from `first` on: anything may lie behind the last sequence, and meet a weight of zero.
+
+    Each warpgroup clears what it is about to read, and does not mind that the other one does so too.
+    """
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    PIECE: gl.constexpr = 32
+    o_row = gl.arange(0, PIECE, gl.SliceLayout(1, layout))
+    for i in gl.static_range(tile.shape[0] // PIECE):
+        piece = tile.slice(i * PIECE, PIECE)
+        piece.store(gl.where((i * PIECE + o_row < first)[:, None], piece.load(layout), 0.0))
+    fence_async_shared()
+
+
+@gluon.jit
 def product_partition(
     i_w, arguments,
-    D: gl.constexpr, CAUSAL: gl.constexpr, SCALED: gl.constexpr, SHIFTED: gl.constexpr, STATISTICS: gl.constexpr,
+    D: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr, DROPPED: gl.constexpr, SCALED: gl.constexpr,
+    SHIFTED: gl.constexpr, STATISTICS: gl.constexpr,
     ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     (
         out,
         rows,
+        seen,
+        end_k,
+        numbers_q,
+        drop_below,
         s_q,
         s_o,
         s_k,
         s_v,
+        s_numbers,
         q_full,
         q_empty,
         k_full,
@@ -208,24 +258,42 @@ def product_partition(
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
     w_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
+    row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
+    column_layout: gl.constexpr = gl.SliceLayout(0, s_layout)
     n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
     b_none = gl.zeros([ROWS, KEYS], gl.float32, s_layout)
     q_tile = s_q.index(i_w).reshape([ROWS, D])
     stage = 0  # of the next tile of keys
     phase = 0
     q_phase = 0
+    total = 0
+    if PACKED:
+        total = gl.load(end_k)
     for i_round in range(share(n_t * H * B)):
         i_t, i_h, i_b = place(i_round, n_t, B, H, CAUSAL)
         row = (i_t * 2 + i_w) * ROWS
-        n_s = tiles_seen(gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL)
+        first, n_s = span(seen, i_t * 2 * ROWS, gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL, PACKED)
         whole = n_s
-        if CAUSAL:
+        b_first = 0
+        b_last = 0
+        if PACKED:
+            o_t = gl.minimum(row + gl.arange(0, ROWS, row_layout), T - 1)
+            b_first = gl.load(seen + o_t)
+            b_last = gl.load(seen + T + o_t)
+            # tiles that every row sees whole, if all rows lie in one sequence; the first one is masked in any case
+            whole = gl.load(seen + T + gl.minimum(row, T - 1)) // KEYS
+            whole = gl.where(gl.load(seen + gl.minimum(row + ROWS, T) - 1) > (first + 1) * KEYS, 0, whole)
+            whole = gl.minimum(gl.maximum(whole, first + 1), n_s)
+        elif CAUSAL:
             # tiles that every row sees whole; the first one is masked in any case
             whole = gl.minimum(gl.maximum((row + 1 + S - T) // KEYS, 1), n_s)
         if STATISTICS:
             # a key of zeros beyond the last does no harm to the output, but might be counted
             whole = gl.minimum(whole, gl.maximum(S // KEYS, 1))
             own_bits = bits_of_groups(S, KEYS)
+        if DROPPED:
+            n_q = (T + KEYS - 1) // KEYS * KEYS
+            b_number = gl.load(numbers_q + (i_b * H + i_h).to(gl.int64) * n_q + row + gl.arange(0, ROWS, row_layout))
         b_theta = 0.0
         if SHIFTED:
             b_theta = gl.load(threshold + i_h).to(gl.float32) * threshold_scale
@@ -235,21 +303,26 @@ def product_partition(
         b_s = warpgroup_mma(
             q_tile, s_k.index(stage).reshape([KEYS, D]).permute((1, 0)), b_none, use_acc=False, is_async=True
         )
+        if DROPPED:
+            b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
         b_s = warpgroup_mma_wait(0, [b_s])
         mbarrier.arrive(k_empty.index(stage))
-        b_s = scores(b_s, row, 0, b_theta, score_scale, T, S, SCALED, SHIFTED, CAUSAL, STATISTICS)
+        b_s = scores(b_s, row, first * KEYS, b_first, b_last, b_theta, score_scale, T, S, SCALED, SHIFTED, CAUSAL, PACKED,
+                     STATISTICS)  # fmt: skip
         if STATISTICS:
             b_w, b_flags = rectified_counted(b_s, dtype)
             b_zeros, b_keys = observe(b_s, b_flags, own_bits, dtype)
             b_best, b_from = better(0, b_keys, b_keys * 0, b_keys * 0, KEYS)
+        elif DROPPED:
+            b_w = rectified_kept(b_s, b_number, b_numbers, drop_below, dtype)
         else:
             b_w = rectified(b_s, dtype)
         b_w = gl.convert_layout(b_w, w_layout, assert_trivial=True)
         b_out = gl.zeros([ROWS, D], gl.float32, o_layout)
         v_stage = stage
         v_phase = phase
-        for RAGGED in gl.static_range(2 if CAUSAL or STATISTICS else 1):
-            start = 1
+        for RAGGED in gl.static_range(2 if CAUSAL or PACKED or STATISTICS else 1):
+            start = first + 1
             stop = whole
             if RAGGED:
                 start = whole
@@ -263,12 +336,14 @@ def product_partition(
                 b_s = warpgroup_mma(
                     q_tile, s_k.index(stage).reshape([KEYS, D]).permute((1, 0)), b_none, use_acc=False, is_async=True
                 )
+                if DROPPED:
+                    b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
                 mbarrier.wait(v_full.index(v_stage), v_phase)
                 b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
                 b_s = warpgroup_mma_wait(1, [b_s])
                 mbarrier.arrive(k_empty.index(stage))
-                b_s = scores(b_s, row, i_s * KEYS, b_theta, score_scale, T, S, SCALED, SHIFTED, RAGGED and CAUSAL,
-                             RAGGED and STATISTICS)  # fmt: skip
+                b_s = scores(b_s, row, i_s * KEYS, b_first, b_last, b_theta, score_scale, T, S, SCALED, SHIFTED,
+                             RAGGED and CAUSAL, RAGGED and PACKED, RAGGED and STATISTICS)  # fmt: skip
                 if STATISTICS:
                     b_next, b_flags = rectified_counted(b_s, dtype)
                     # always so; a branch, lest the compiler put this off until the product in flight has ended
@@ -276,6 +351,8 @@ def product_partition(
                         b_more, b_keys = observe(b_s, b_flags, own_bits, dtype)
                         b_zeros += b_more
                         b_best, b_from = better(i_s, b_keys, b_best, b_from, KEYS)
+                elif DROPPED:
+                    b_next = rectified_kept(b_s, b_number, b_numbers, drop_below, dtype)
                 else:
                     b_next = rectified(b_s, dtype)
                 b_next = gl.convert_layout(b_next, w_layout, assert_trivial=True)
@@ -287,6 +364,10 @@ def product_partition(
         mbarrier.arrive(q_empty.index(i_w))
         q_phase ^= 1
         mbarrier.wait(v_full.index(v_stage), v_phase)
+        if PACKED:  # noqa: SIM102  one is known when compiling, the other is not
+            # the tile in which the last sequence ends is the last that any query sees
+            if n_s * KEYS > total:
+                clear_rows(s_v.index(v_stage).reshape([KEYS, D]), total - (n_s - 1) * KEYS)
         b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
         b_out = warpgroup_mma_wait(0, [b_out])
         tma.store_wait(0)
@@ -295,7 +376,6 @@ def product_partition(
         fence_async_shared()
         tma.async_copy_shared_to_global(out, [i_b, i_h, row, 0], s_o.index(i_w))
         if STATISTICS:
-            row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
             o_t = row + gl.arange(0, ROWS, row_layout)
             p_row = (i_b * H + i_h).to(gl.int64) * T + o_t
             store_statistics(rows, p_row, o_t < T, b_zeros, b_best, b_from, n_s * KEYS, output_scale, row_layout, KEYS)
@@ -306,7 +386,7 @@ def product_partition(
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["B", "H", "group", "T", "S"])
+@gluon.jit(do_not_specialize=["drop_below", "B", "H", "group", "T", "S"])
 def forward_kernel(
     q,
     k,
@@ -315,6 +395,11 @@ def forward_kernel(
     nonzeros,
     argmax,
     largest,
+    seen,
+    end_k,
+    numbers_q,
+    numbers_k,
+    drop_below,
     threshold,
     score_scale,
     threshold_scale,
@@ -326,6 +411,8 @@ def forward_kernel(
     S,
     D: gl.constexpr,
     CAUSAL: gl.constexpr,
+    PACKED: gl.constexpr,
+    DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
     STATISTICS: gl.constexpr,
@@ -338,6 +425,9 @@ def forward_kernel(
     s_o = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], out.layout)
     s_k = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], k.layout)
     s_v = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], v.layout)
+    s_numbers = s_q
+    if DROPPED:
+        s_numbers = gl.allocate_shared_memory(gl.int32, [STAGES, 1, 1, 1, KEYS], numbers_k.layout)
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -354,15 +444,23 @@ def forward_kernel(
         mbarrier.init(v_empty.index(i), count=2)
     fence_async_shared()
 
-    loads = (q, k, v, s_q, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty, B, H, group, T, S)
+    loads = (q, k, v, seen, numbers_k, s_q, s_k, s_v, s_numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+             B, H, group, T, S)  # fmt: skip
     rows = (nonzeros, argmax, largest)
-    products = (out, rows, s_q, s_o, s_k, s_v, q_full, q_empty, k_full, k_empty, v_full, v_empty,
-                threshold, score_scale, threshold_scale, output_scale, B, H, T, S)  # fmt: skip
+    products = (out, rows, seen, end_k, numbers_q, drop_below, s_q, s_o, s_k, s_v, s_numbers, q_full, q_empty,
+                k_full, k_empty, v_full, v_empty, threshold, score_scale, threshold_scale, output_scale,
+                B, H, T, S)  # fmt: skip
     gl.warp_specialize(
         [
-            (product_partition, (0, products, D, CAUSAL, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES)),
-            (product_partition, (1, products, D, CAUSAL, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES)),
-            (load_partition, (loads, CAUSAL, ROWS, KEYS, STAGES)),
+            (
+                product_partition,
+                (0, products, D, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES),
+            ),
+            (
+                product_partition,
+                (1, products, D, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES),
+            ),
+            (load_partition, (loads, CAUSAL, PACKED, DROPPED, ROWS, KEYS, STAGES)),
         ],
         [4, 1],
         [240, 24],

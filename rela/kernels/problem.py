@@ -1,6 +1,5 @@
 """One attention call as every kernel sees it: 4-D tensors of any strides, options, and the numbers derived from them."""
 
-import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -79,6 +78,11 @@ class Problem:
         return -self.scales()[3] / self.scale
 
     @property
+    def drop_below(self) -> int:
+        """The dropout rate in units of 2⁻¹⁵."""
+        return min(round(self.dropout * 2**15), 2**15 - 1)
+
+    @property
     def usual_q(self) -> int:
         """A length that few sequences of queries exceed; of packed ones twice the mean, since one long one is no rule."""
         return usual(self.longest_q, self.q.shape[2], self.cu_q)
@@ -107,7 +111,7 @@ class Problem:
             "S": self.k.shape[2],
             "sequences": sequences,
             "search_steps": sequences.bit_length(),
-            "drop_below": math.floor(self.dropout * 2**24),
+            "drop_below": self.drop_below,
             "GROUP": H // self.k.shape[1],
             "D": D,
             "BD": max(16, power_of_2(D)),

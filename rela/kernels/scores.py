@@ -130,6 +130,29 @@ def kept(key_0, key_1, drop_below, o_t, o_s):
 
 
 @triton.jit
+def query_number(key_0, o_t):
+    """A random odd number for each query."""
+    return mixed((o_t.to(tl.uint32) * 0x9E3779B9) ^ key_0) | 1
+
+
+@triton.jit
+def key_number(key_1, o_s):
+    """A random odd number for each key."""
+    return mixed(o_s.to(tl.uint32) * 0x85EBCA6B + key_1) | 1
+
+
+@triton.jit
+def weight_kept(key_0, key_1, drop_below, o_t, o_s):
+    """`kept` where rows and columns are many: fifteen bits of the product of a query's and a key's number decide.
+
+    That is three instructions a weight, since the numbers are computed once a row and once a column. `drop_below` is the
+    dropout rate in units of 2⁻¹⁵.
+    """
+    b_bits = query_number(key_0, o_t) * key_number(key_1, o_s)
+    return ((b_bits >> 16) & 0x7FFF).to(tl.int32) >= drop_below
+
+
+@triton.jit
 def load_mask(mask, strides, o_t, o_s, m_seen):
     """m_seen where the boolean mask allows it too; o_t and o_s broadcast against each other."""
     p_mask = mask + tl.cast(o_t, tl.int64) * strides[2] + tl.cast(o_s, tl.int64) * strides[3]

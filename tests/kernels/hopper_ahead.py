@@ -4,9 +4,11 @@ Where there is no GPU the tests run Triton's interpreter, which changes the lang
 """
 
 import json
+from dataclasses import replace
 
 import torch
 import triton
+from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -35,8 +37,16 @@ def problem(D: int, dtype: torch.dtype, queries: int = 256) -> Problem:
     )
 
 
+def documents() -> tuple[Problem, Tensor, tuple[Tensor, Tensor]]:
+    """Packed sequences with dropout, and tables of the right shapes."""
+    cu, seed = torch.tensor([0, 100, 250], dtype=torch.int32), torch.tensor(1)
+    packed = replace(problem(64, torch.bfloat16), threshold=None, cu_q=cu, cu_k=cu, seed=seed, dropout=0.1)
+    numbers = torch.zeros(1, 2, 1, 256, dtype=torch.int32)
+    return packed, torch.zeros(2, 256, dtype=torch.int32), (numbers, numbers)
+
+
 def main() -> None:
-    """One head size each: four compilations are seconds, eight are not."""
+    """One head size each: six compilations are seconds, twelve are not."""
     p = problem(64, torch.bfloat16)
     forward = ahead(hopper_forward.forward_kernel, *hopper_forward.launch(p, p.q, hopper.forward_tiles(p)))
     kinds = torch.int32, torch.int32, torch.float32
@@ -45,10 +55,18 @@ def main() -> None:
     p = problem(128, torch.float16)
     gradients = (p.q, p.q.float(), p.k, p.v, torch.zeros(1, 2, 4), hopper.gradient_tiles(p))
     backward = ahead(hopper_backward.backward_kernel, *hopper_backward.launch(p, *gradients))
+    p, *tables = documents()
+    packed = ahead(
+        hopper_forward.forward_kernel, *hopper_forward.launch(p, p.q, hopper.forward_tiles(p), None, *tables)
+    )
+    gradients = (p.q, p.q.float(), p.k, p.v, torch.zeros(1, 2, 0), hopper.gradient_tiles(p))
+    packed_backward = ahead(hopper_backward.backward_kernel, *hopper_backward.launch(p, *gradients, *tables))
     few = problem(128, torch.bfloat16, queries=1)
     decode = ahead(hopper_decode.decode_kernel, *hopper_decode.launch(few, torch.zeros(2, 1, 1, 2, 128), 2))
     rows = {}
-    for name, compiled in (("forward", forward), ("statistics", counting), ("backward", backward), ("decode", decode)):
+    kernels = {"forward": forward, "statistics": counting, "backward": backward, "decode": decode}
+    kernels |= {"packed": packed, "packed backward": packed_backward}
+    for name, compiled in kernels.items():
         marks = ("wgmma.mma_async", "cvt.rn.relu", "cp.reduce.async.bulk", "cp.async.cg")
         rows[name] = {mark: compiled.asm["ptx"].count(mark) for mark in marks} | {"shared": compiled.metadata.shared}
     print(json.dumps(rows))

@@ -75,13 +75,22 @@ def test_rows_after_the_last_sequence_are_zero_and_give_no_gradient():
         assert rows[:20].abs().max() > 0
 
 
-def test_what_lies_in_the_padding_does_not_matter():
-    q, k, v = (draw(40, 2, 16, seed=seed) for seed in (1, 2, 3))
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_what_lies_in_the_padding_does_not_matter(deterministic):
+    rows = [draw(40, 2, 16, seed=seed) for seed in range(4)]
     cu = boundaries([7, 13])
-    clean = relu_attention_packed(q, k, v, cu, cu, 13, 13, scale=0.25)
-    for x in (q, k, v):
+
+    def answers():
+        q, k, v, d_out = (x.clone() for x in rows)
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        out = relu_attention_packed(*inputs, cu, cu, 13, 13, scale=0.25, deterministic=deterministic)
+        return out, *torch.autograd.grad(out, inputs, d_out)
+
+    clean = answers()
+    for x in rows:
         x[20:] = float("nan")
-    assert torch.equal(relu_attention_packed(q, k, v, cu, cu, 13, 13, scale=0.25), clean)
+    for got, wanted in zip(answers(), clean, strict=True):
+        assert torch.equal(got, wanted)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -10,8 +10,15 @@ pytest.importorskip("triton")
 from exactness import DEVICE, assert_as_exact_as, draw, reference, run, seen_by, weights_of
 
 from rela.kernels import hopper
-from rela.kernels.attention import relu_attention, relu_attention_decode, relu_attention_with_statistics
+from rela.kernels.attention import (
+    relu_attention,
+    relu_attention_decode,
+    relu_attention_packed,
+    relu_attention_with_statistics,
+)
+from rela.kernels.backward import backward
 from rela.kernels.decode import Split, decode
+from rela.kernels.forward import forward
 from rela.kernels.operators import dense_problem
 from rela.kernels.problem import Problem
 
@@ -42,6 +49,8 @@ def calls(monkeypatch):
             return original(*arguments)
 
         monkeypatch.setattr(hopper, name, noted)
+    monkeypatch.setattr("rela.kernels.decode.ON_HOPPER", True)
+    monkeypatch.setattr("rela.kernels.forward.STATISTICS_ON_HOPPER", True)
     return names
 
 
@@ -136,7 +145,173 @@ def test_views_of_a_fused_projection(D, dtype, causal, calls):
     assert calls == ["forward", "backward"]
 
 
-@pytest.mark.parametrize("change", ["deterministic", "leaky", "lengths", "dropout", "float32", "short", "unaligned"])
+def boundaries(lengths: list[int]) -> torch.Tensor:
+    return torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)
+
+
+# type, head size, queries' heads for one of the keys', threshold: each is a kernel to compile
+VARIANTS = [
+    (torch.bfloat16, 64, 1, False),
+    (torch.bfloat16, 64, 2, True),
+    (torch.float16, 64, 1, True),
+    (torch.bfloat16, 128, 1, False),
+    (torch.float16, 128, 2, False),
+]
+
+
+def poisoned(rows: torch.Tensor, inside: int) -> torch.Tensor:
+    """NaN in all rows behind the last sequence; [1, H, N, D]."""
+    return rows.masked_fill((torch.arange(rows.shape[2], device=DEVICE) >= inside)[:, None], float("nan"))
+
+
+def with_and_without(problem: Problem, d_out: torch.Tensor, monkeypatch) -> list[list[torch.Tensor]]:
+    """Context and gradients by the Hopper kernels and by the plain ones."""
+    answers = []
+    for fits in (hopper.fits, lambda problem: False):
+        monkeypatch.setattr(hopper, "fits", fits)
+        answers.append([forward(problem)[0], *backward(problem, d_out, deterministic=False)])
+    return answers
+
+
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("case", range(60))
+def test_packed_sequences_and_dropout_give_what_the_plain_kernels_give(case, calls, monkeypatch):
+    """On a grid every sum is exact, so the two agree to the last bit, whatever lies behind the last sequence."""
+    choose = random.Random(case)
+    generator = torch.Generator().manual_seed(case)
+    dtype, D, group, shifted = choose.choice(VARIANTS)
+    dropout = choose.choice([0.0, 0.5])  # whose factors, 1 and 2, round nothing
+    sequences, longest = choose.choice([(1, 100), (3, 40), (3, 300), (8, 200), (2, 900)])
+    lengths_q = [choose.randint(0, longest) for _ in range(sequences)]
+    lengths_k = lengths_q if choose.random() < 0.5 else [choose.randint(0, longest) for _ in range(sequences)]
+    T, S = (sum(lengths) + choose.choice([1, 64, 300]) for lengths in (lengths_q, lengths_k))
+    q, d_out = (on_a_grid(1, 2 * group, T, D, dtype=dtype, generator=generator) for _ in range(2))
+    k, v = (on_a_grid(1, 2, S, D, dtype=dtype, generator=generator) for _ in range(2))
+    cu_q, cu_k = boundaries(lengths_q), boundaries(lengths_k)
+    if packed := choose.random() < 0.8:
+        q, d_out = (poisoned(x, sum(lengths_q)) for x in (q, d_out))
+        k, v = (poisoned(x, sum(lengths_k)) for x in (k, v))
+    threshold = on_a_grid(2 * group, dtype=dtype, generator=generator) if shifted else None
+    problem = Problem(
+        q,
+        k,
+        v,
+        threshold,
+        None,
+        None,
+        cu_q if packed else None,
+        cu_k if packed else None,
+        T,
+        S,
+        torch.tensor(case, device=DEVICE) if dropout else None,
+        0.25,
+        "relu",
+        choose.random() < 0.5,
+        dropout,
+    )
+    ours, plain = with_and_without(problem, d_out, monkeypatch)
+    assert calls == ["forward", "backward"]
+    for name, one, other in zip(("out", "dq", "dk", "dv"), ours, plain, strict=False):
+        assert torch.equal(one, other), name
+    torch.testing.assert_close(ours[4], plain[4])
+
+
+@pytest.mark.usefixtures("any_length")
+def test_dropout_against_the_equation(calls):
+    """At a rate whose factor rounds; the mask is the plain kernels', from weights of one and the identity as values."""
+    T, S, options = 300, 200, {"dropout": 0.1, "seed": 4}
+    ones = torch.ones(1, 2, T, S, device=DEVICE), torch.ones(1, 2, S, S, device=DEVICE)
+    kept = relu_attention(*ones, torch.eye(S, device=DEVICE).expand(1, 2, S, S), scale=1 / S, **options)
+    assert calls == []
+    assert_as_exact_as(
+        lambda q, k, v: relu_attention(q, k, v, scale=0.125, **options),
+        lambda q, k, v: reference(q, k, v, scale=0.125, kept=kept),
+        *(draw(1, 2, rows, 64, dtype=torch.bfloat16, seed=i) for i, rows in enumerate((T, S, S))),
+    )
+    assert calls == ["forward", "backward"]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_documents_against_the_equation(causal, calls):
+    lengths, filler = [700, 513, 1200], 87
+    q, k, v = (draw(sum(lengths) + filler, 4, 64, dtype=torch.bfloat16, seed=i) for i in range(3))
+    cu = boundaries(lengths)
+    row = torch.arange(sum(lengths) + filler, device=DEVICE)
+    document = torch.searchsorted(cu[1:], row, right=True)
+    seen = (document[:, None] == document) & (document < len(lengths))
+    if causal:
+        seen = seen.tril()
+
+    def plain(q, k, v):
+        heads_first = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+        return reference(*heads_first, scale=0.125, seen=seen).squeeze(0).transpose(0, 1)
+
+    assert_as_exact_as(
+        lambda q, k, v: relu_attention_packed(q, k, v, cu, cu, 1200, 1200, scale=0.125, causal=causal), plain, q, k, v
+    )
+    assert calls == ["forward", "backward"]
+
+
+def test_the_plain_kernels_differentiate_where_the_order_matters(calls):
+    """Dropout, packed: deterministic gradients are those of the same mask."""
+    lengths = [600, 700]
+    rows = [on_a_grid(1300, 2, 64, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(i)) for i in range(4)]
+    inputs, d_out = [x.requires_grad_() for x in rows[:3]], rows[3]
+    cu = boundaries(lengths)
+
+    def gradients(deterministic: bool) -> tuple[torch.Tensor, ...]:
+        out = relu_attention_packed(
+            *inputs, cu, cu, 700, 700, scale=0.125, dropout=0.5, seed=3, deterministic=deterministic
+        )
+        return torch.autograd.grad(out, inputs, d_out)
+
+    for one, other in zip(gradients(False), gradients(True), strict=True):
+        assert torch.equal(one, other)
+    assert calls == ["forward", "backward", "forward"]
+
+
+@pytest.mark.parametrize(("lengths", "names"), [([30] * 40, []), ([600, 700], ["forward", "backward"])])
+def test_sentences_stay_with_the_plain_kernels_and_documents_do_not(lengths, names, calls):
+    q, k, v = (draw(sum(lengths), 2, 64, dtype=torch.bfloat16, seed=i) for i in range(3))
+    cu = boundaries(lengths)
+    run(lambda *x: relu_attention_packed(*x, cu, cu, max(lengths), max(lengths), scale=0.125), (q, k, v), q.dtype)
+    assert calls == names
+
+
+@pytest.mark.usefixtures("memory_as_it_is")
+def test_a_captured_graph_follows_new_boundaries(calls):
+    """A static batch: the boundaries and the seed change between replays, and filler holds anything."""
+    T = 1600
+    q, k, v, d_out = (draw(T, 2, 64, dtype=torch.bfloat16, seed=i) for i in range(4))
+    cu, seed = boundaries([700, 600, 0]), torch.tensor(1, device=DEVICE)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+
+    def step():
+        out = relu_attention_packed(*inputs, cu, cu, 900, 900, scale=0.125, causal=True, dropout=0.1, seed=seed)
+        return out, *torch.autograd.grad(out, inputs, d_out)
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        cu.copy_(boundaries([300, 800, 450]))
+        seed.fill_(2)
+        for x in (*inputs, d_out):
+            x[1550:] = float("nan")
+    graph.replay()
+    for got, true in zip(captured, step(), strict=True):
+        assert got[1550:].abs().max() == 0
+        torch.testing.assert_close(got, true, rtol=1e-2, atol=1e-2 * true.abs().max().item())
+    assert calls[:2] == ["forward", "backward"]
+
+
+@pytest.mark.parametrize(
+    "change", ["deterministic", "leaky", "lengths", "rarely kept", "float32", "short", "unaligned"]
+)
 def test_everything_else_stays_with_the_plain_kernels(change, calls):
     dtype = torch.float32 if change == "float32" else torch.bfloat16
     T = 300 if change == "short" else 600
@@ -145,7 +320,7 @@ def test_everything_else_stays_with_the_plain_kernels(change, calls):
         "deterministic": {"deterministic": True},
         "leaky": {"activation": "leaky_relu"},
         "lengths": {"key_lengths": torch.tensor([T - 1], device=DEVICE)},
-        "dropout": {"dropout": 0.1},
+        "rarely kept": {"dropout": 0.99},
     }.get(change, {})
     run(lambda *x: relu_attention(*x, scale=0.125, **options), (q, k, v), dtype)
     assert calls == (["forward"] if change == "deterministic" else [])
