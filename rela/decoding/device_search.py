@@ -31,7 +31,7 @@ SLOTS = 1 << 18
 # The host looks at who is done after so many steps, and reads each look when the steps after it are already queued.
 LOOK_EVERY = 2
 # Encoders of up to so many tokens are graphs; larger ones keep the device busy without.
-ENCODER_GRAPH_TOKENS = 2048
+ENCODER_GRAPH_TOKENS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Buffers:
             alive=table(torch.float32, PLACES, beam), finished=table(torch.float32, PLACES, beam),
             finished_log_probs=table(torch.float32, PLACES, beam), finished_lengths=table(torch.int32, PLACES, beam),
             finished_rows=table(torch.int32, PLACES, beam), last=table(torch.int32, PLACES, beam),
-            lengths=table(torch.int32, PLACES), done=table(torch.int32, PLACES), ancestry=table(torch.int8, sizes.slots),
+            lengths=table(torch.int32, PLACES), done=table(torch.int32, PLACES), heirs=table(torch.int32, sizes.slots),
             tokens=table(torch.int32, sizes.slots), parents=table(torch.int8, sizes.slots),
         )  # fmt: skip
         # All that a batch brings, in one tensor and so in one copy.

@@ -230,7 +230,7 @@ class Network:
             qkv = stream.project(attention.qkv, attention.qkv_bias)
             context, squares = self.new_context(rows, attention)
             step_attention.attend_cache(
-                qkv, cache[i, 0], cache[i, 1], state.ancestry, places, state.lengths, state.done, room, attention.gate,
+                qkv, cache[i, 0], cache[i, 1], state.heirs, places, state.lengths, state.done, room, attention.gate,
                 attention.threshold, context, squares, beam=beam, heads=self.heads, activation=attention.activation,
                 in_chain=in_chain,
             )  # fmt: skip

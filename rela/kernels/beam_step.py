@@ -1,8 +1,8 @@
 """A step of beam search on the device: rela.decoding.beam.Search, one program a sentence.
 
-Nothing is moved when hypotheses are reordered but the ancestry, one byte a position: the tokens of a hypothesis are found
-at the end by following parents backwards. A sentence lives at a place; `places` says which take part in a step, so that
-those that are done leave the batch by a new list of places.
+Nothing is moved when hypotheses are reordered: bits of each slot say in whose past it is, and the tokens of a hypothesis
+are found at the end by following parents backwards. A sentence lives at a place; `places` says which take part in a
+step, so that those that are done leave the batch by a new list of places.
 
 Legend: P places, `room` positions of each; a slot is one position of one beam, slot (p, i) of a place is
 (place · room + p) · beam + i.
@@ -38,8 +38,8 @@ class Hypotheses:
     """int32 [P]: tokens decoded so far."""
     done: Tensor
     """int32 [P]: 1 when no living hypothesis can be better than the worst finished one."""
-    ancestry: Tensor
-    """int8 [P · beam · room]: the beam that computed each position."""
+    heirs: Tensor
+    """int32 [slots]: the living hypotheses that have a slot in their past, bit i for beam i."""
     tokens: Tensor
     """int32 [slots]."""
     parents: Tensor
@@ -89,7 +89,7 @@ def advance(
     beam, count = state.alive.size(1), tokens.size(1)
     advance_kernel[(sentences,)](
         log_probs, tokens, places, limits, room, penalties, state.alive, state.finished, state.finished_log_probs,
-        state.finished_lengths, state.finished_rows, state.last, state.lengths, state.done, state.ancestry,
+        state.finished_lengths, state.finished_rows, state.last, state.lengths, state.done, state.heirs,
         state.tokens, state.parents, V=vocabulary, EOS=eos, BEAM=beam, BB=power_of_2(beam), COUNT=count,
         BN=power_of_2(beam * count), BP=power_of_2(beam + count), BS=256, num_warps=2, **early(in_chain, log_probs),
     )  # fmt: skip
@@ -98,7 +98,7 @@ def advance(
 @triton.jit
 def advance_kernel(
     log_probs, tokens, places, limits, room, penalties, alive, finished, finished_log_probs, finished_lengths,
-    finished_rows, last, lengths, done, ancestry, slot_tokens, slot_parents, V: tl.constexpr, EOS: tl.constexpr,
+    finished_rows, last, lengths, done, heirs, slot_tokens, slot_parents, V: tl.constexpr, EOS: tl.constexpr,
     BEAM: tl.constexpr, BB: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, BS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -174,18 +174,16 @@ def advance_kernel(
     o_slot = (first + length) * BEAM + o_b
     tl.store(slot_tokens + o_slot, b_last, mask=m_b)
     tl.store(slot_parents + o_slot, b_parent.to(tl.int8), mask=m_b)
-    # each living hypothesis takes over its parent's ancestry, and the parent itself computed this position
+    # a hypothesis has its parent's past, of which this position, computed by the parent, is now part
     o_s = tl.arange(0, BS)
-    p_ancestry = ancestry + first * BEAM
-    for i_s in range(0, length + 1, BS):
+    p_heirs = heirs + first * BEAM
+    for i_s in range(0, (length + 1) * BEAM, BS):
         o_at = i_s + o_s
-        m_at = m_b[:, None] & (o_at < length)[None, :]
-        b_old = tl.load(p_ancestry + b_parent[:, None] * stride + o_at[None, :], mask=m_at, other=0)
-        b_new = tl.where((o_at == length)[None, :], b_parent.to(tl.int8)[:, None], b_old)
-        tl.debug_barrier()
-        tl.store(
-            p_ancestry + o_b[:, None] * stride + o_at[None, :], b_new, mask=m_b[:, None] & (o_at <= length)[None, :]
-        )
+        b_old = tl.load(p_heirs + o_at, mask=o_at < length * BEAM, other=0)
+        b_old = tl.where(o_at < length * BEAM, b_old, 1 << (o_at % BEAM))
+        b_bits = ((b_old[None, :] >> b_parent[:, None]) & 1) << o_b[:, None]
+        b_new = tl.sum(tl.where(m_b[:, None], b_bits, 0), axis=0)
+        tl.store(p_heirs + o_at, b_new, mask=o_at < (length + 1) * BEAM)
     best_alive = tl.max(tl.where(o_b == 0, b_alive, float("-inf")), axis=0)
     bound = tl.math.div_rn(best_alive, last_penalty)
     tl.store(done + i_place, ((worst >= bound) | (best_alive == float("-inf"))).to(tl.int32))

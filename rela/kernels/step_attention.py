@@ -1,8 +1,8 @@
 """Attention while decoding: one new position against a cache that beams share, and rows of a sentence against its keys.
 
-A beam's past is scattered over the slots of its sentence: position p of beam i was computed by beam `ancestry[i, p]`. The
+A beam's past is scattered over the slots of its sentence, and each slot has bits that say which beams are its heirs. The
 cache is never reordered. A program takes all beams of a sentence and head at once, multiplies them with every slot, and
-hides the slots that are not in a beam's ancestry: reading is in order, and the product is one for tensor cores.
+hides from each beam the slots that it is no heir of: reading is in order, and the product is one for tensor cores.
 
 The norm on the merged heads (equations 4 and 5 of arXiv 2104.07012) costs no pass of its own: the gate acts on one
 element, so it is applied here; the gain is part of W_o; and 1/RMS, one number a row, commutes with W_o, so that a later
@@ -32,21 +32,21 @@ def groups_of(size: int) -> int:
 
 
 def attend_cache(
-    qkv: Tensor, keys: Tensor, values: Tensor, ancestry: Tensor, places: Tensor, lengths: Tensor, done: Tensor,
+    qkv: Tensor, keys: Tensor, values: Tensor, heirs: Tensor, places: Tensor, lengths: Tensor, done: Tensor,
     room: Tensor, gate: Tensor | None, threshold: Tensor | None, context: Tensor, squares: Tensor | None, *,
     beam: int, heads: int, activation: str, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """One more position of R rows: qkv [R, 3 · H · D] joins the cache, context [R, H · D] and, if wanted, squares [R, H · G] come out.
 
     Row r is beam r % beam of the sentence at places[r // beam]; a place below zero is an empty seat, and a sentence that is
-    `done` is left alone. A place owns `room` positions of `beam` slots each in keys and values [slots, H · D], of which
-    `lengths` [places] are filled; ancestry is [places, beam, room]. All of these but the new position are written
-    before a chain begins (`in_chain`, see early_launch.py).
+    `done` is left alone. A place owns `room` positions of `beam` slots each in keys and values [slots, H · D] and heirs
+    [slots], of which `lengths` [places] positions are filled; bit i of a slot's heirs says that beam i has it in its past.
+    All of these but the new position are written before a chain begins (`in_chain`, see early_launch.py).
     """
     rows, width = context.shape
     size, sentences = width // heads, rows // beam
     self_attention_kernel[(sentences, heads)](
-        qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, size**-0.5,
+        qkv, keys, values, heirs, places, lengths, done, room, gate, threshold, context, squares, size**-0.5,
         BEAM=beam, BB=max(16, power_of_2(beam)), H=heads, D=size, BD=max(16, power_of_2(size)), BS=SLOTS,
         GROUP=GROUP, ACTIVATION=activation, SPARSE=sentences >= CROWD, PRECISION=PRECISION, num_warps=4, num_stages=1,
         **early(in_chain, qkv),
@@ -55,7 +55,7 @@ def attend_cache(
 
 @triton.jit
 def self_attention_kernel(
-    qkv, keys, values, ancestry, places, lengths, done, room, gate, threshold, context, squares, scale,
+    qkv, keys, values, heirs, places, lengths, done, room, gate, threshold, context, squares, scale,
     BEAM: tl.constexpr, BB: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BS: tl.constexpr,
     GROUP: tl.constexpr, ACTIVATION: tl.constexpr, SPARSE: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -74,11 +74,11 @@ def self_attention_kernel(
         wait_for_results(EARLY)
         return
     first = i_place.to(tl.int64) * stride * BEAM
-    ancestry += first
+    heirs += first
     keys += first * C + i_h * D
     values += first * C + i_h * D
     n_slots = length * BEAM
-    b_k, b_v, m_seen = load_slots(keys, values, ancestry, 0, n_slots, stride, m_d, BEAM, BB, C, BS, BD, SPARSE)
+    b_k, b_v, m_seen = load_slots(keys, values, heirs, 0, n_slots, m_d, BB, C, BS, BD, SPARSE)
     wait_for_results(EARLY)
     # [BB, BD]: the new position, of which every beam sees its own
     o_b = tl.arange(0, BB)
@@ -101,7 +101,7 @@ def self_attention_kernel(
         b_q, b_k, b_v, m_seen, b_out, b_score, b_total, scale, theta, ACTIVATION, PRECISION
     )
     for i_s in range(BS, n_slots, BS):
-        b_k, b_v, m_seen = load_slots(keys, values, ancestry, i_s, n_slots, stride, m_d, BEAM, BB, C, BS, BD, SPARSE)
+        b_k, b_v, m_seen = load_slots(keys, values, heirs, i_s, n_slots, m_d, BB, C, BS, BD, SPARSE)
         b_out, b_score, b_total = attend_block(
             b_q, b_k, b_v, m_seen, b_out, b_score, b_total, scale, theta, ACTIVATION, PRECISION
         )
@@ -110,21 +110,21 @@ def self_attention_kernel(
 
 @triton.jit
 def load_slots(
-    keys, values, ancestry, start, n_slots, stride, m_d, BEAM: tl.constexpr, BB: tl.constexpr, C: tl.constexpr,
-    BS: tl.constexpr, BD: tl.constexpr, SPARSE: tl.constexpr,
+    keys, values, heirs, start, n_slots, m_d, BB: tl.constexpr, C: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr,
+    SPARSE: tl.constexpr,
 ):  # fmt: skip
-    """Keys and values of a block of slots [BS, BD], and which of them each beam sees [BB, BS]."""
-    o_b = tl.arange(0, BB)
+    """Keys [BD, BS] and values [BS, BD] of a block of slots, and which of them each beam sees [BB, BS]."""
     o_slot = start + tl.arange(0, BS)
     m_slot = o_slot < n_slots
-    p_ancestry = ancestry + o_b[:, None] * stride + (o_slot // BEAM)[None, :]
-    b_beam = tl.load(p_ancestry, mask=(o_b < BEAM)[:, None] & m_slot[None, :], other=-1)
-    m_seen = b_beam.to(tl.int32) == (o_slot % BEAM)[None, :]
+    b_heirs = tl.load(heirs + o_slot, mask=m_slot, other=0)
+    m_seen = (b_heirs[None, :] >> tl.arange(0, BB)[:, None]) & 1 != 0
     if SPARSE:
-        m_slot = tl.max(m_seen.to(tl.int32), axis=0) > 0
-    o_at = o_slot[:, None].to(tl.int64) * C + tl.arange(0, BD)[None, :]
-    mask = m_slot[:, None] & m_d[None, :]
-    return tl.load(keys + o_at, mask=mask, other=0.0), tl.load(values + o_at, mask=mask, other=0.0), m_seen
+        m_slot = b_heirs != 0
+    o_row = o_slot.to(tl.int64) * C
+    o_d = tl.arange(0, BD)
+    b_k = tl.load(keys + o_row[None, :] + o_d[:, None], mask=m_slot[None, :] & m_d[:, None], other=0.0)
+    b_v = tl.load(values + o_row[:, None] + o_d[None, :], mask=m_slot[:, None] & m_d[None, :], other=0.0)
+    return b_k, b_v, m_seen
 
 
 def attend_blocks(
@@ -142,7 +142,7 @@ def attend_blocks(
     block_attention_kernel[(blocks, heads)](
         q, keys, values, table, gate, threshold, context, squares, size**-0.5, q.stride(0), keys.stride(0),
         values.stride(0), H=heads, D=size, BD=max(16, power_of_2(size)), BQ=max(16, power_of_2(queries)), BS=KEYS,
-        GROUP=GROUP, ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, **early(in_chain, q),
+        GROUP=GROUP, ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, num_stages=1, **early(in_chain, q),
     )  # fmt: skip
 
 
@@ -190,13 +190,13 @@ def block_attention_kernel(
 
 @triton.jit
 def load_keys(keys, values, start, n_k, stride_k, stride_v, m_d, BS: tl.constexpr, BD: tl.constexpr):
-    """A block of keys and values [BS, BD], and which of them are there [1, BS]."""
+    """A block of keys [BD, BS] and values [BS, BD], and which of them are there [1, BS]."""
     o_s = start + tl.arange(0, BS)
-    o_d = tl.arange(0, BD)[None, :]
+    o_d = tl.arange(0, BD)
     m_s = o_s < n_k
-    mask = m_s[:, None] & m_d[None, :]
-    b_k = tl.load(keys + o_s[:, None].to(tl.int64) * stride_k + o_d, mask=mask, other=0.0)
-    b_v = tl.load(values + o_s[:, None].to(tl.int64) * stride_v + o_d, mask=mask, other=0.0)
+    o_row = o_s.to(tl.int64)
+    b_k = tl.load(keys + o_row[None, :] * stride_k + o_d[:, None], mask=m_s[None, :] & m_d[:, None], other=0.0)
+    b_v = tl.load(values + o_row[:, None] * stride_v + o_d[None, :], mask=m_s[:, None] & m_d[None, :], other=0.0)
     return b_k, b_v, m_s[None, :]
 
 
@@ -217,9 +217,9 @@ def load_head(gate, threshold, i_h, o_d, D: tl.constexpr):
 def attend_block(
     b_q, b_k, b_v, m_seen, b_out, b_highest, b_total, scale, theta, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Add what a block of keys [BS, BD] gives to queries [BQ, BD]; softmax keeps its highest score and its sum."""
+    """Add what a block of keys [BD, BS] and values [BS, BD] gives to queries [BQ, BD]; softmax keeps its highest score and its sum."""
     # [BQ, BS]
-    b_score = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * scale - theta
+    b_score = tl.dot(b_q, b_k, input_precision=PRECISION) * scale - theta
     if ACTIVATION == "softmax":
         b_score = tl.where(m_seen, b_score, float("-inf"))
         b_new = tl.maximum(b_highest, tl.max(b_score, axis=1))

@@ -1,5 +1,7 @@
 """The search kernels give what rela.decoding.beam.Search gives, from the same log-probabilities."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,7 +25,7 @@ def empty_state(places: int, beam: int, room: int) -> Hypotheses:
 
     return Hypotheses(
         *(table(torch.float32, places, beam) for _ in range(3)), *(table(torch.int32, places, beam) for _ in range(3)),
-        table(torch.int32, places), table(torch.int32, places), table(torch.int8, slots), table(torch.int32, slots),
+        table(torch.int32, places), table(torch.int32, places), table(torch.int32, slots), table(torch.int32, slots),
         table(torch.int8, slots),
     )  # fmt: skip
 
@@ -80,16 +82,18 @@ def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limi
         assert mine == [hypothesis.tokens for hypothesis in hypotheses]
 
 
-def test_ancestry_follows_the_parents_over_more_than_one_block():
+def test_heirs_follow_the_parents_over_more_than_one_block():
     """From a long past on: beam i's past is its parent's, and the parent computed the position just decoded."""
     beam, room, start, vocabulary = 3, 300, 250, 12
     generator = torch.Generator().manual_seed(0)
     state = empty_state(2, beam, room)
     begin(state, 2, BOS)
     state.lengths.fill_(start)
-    ancestry = state.ancestry.view(2, beam, room)
-    ancestry[..., :start] = torch.randint(0, beam, (2, beam, start), generator=generator)
-    wanted = ancestry[..., :start].tolist()
+    wanted = torch.randint(0, beam, (2, beam, start), generator=generator).tolist()  # who computed each position
+    heirs = state.heirs.view(2, room, beam)
+    for place, i, p in itertools.product(range(2), range(beam), range(start)):
+        heirs[place, p] = 0 if i == 0 else heirs[place, p]
+        heirs[place, p, wanted[place][i][p]] += 1 << i
     integers = [torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([0, 1], [299, 299], [room])]
     penalties = torch.ones(room + 1, device=DEVICE)
     for step in range(start, start + 12):
@@ -99,5 +103,7 @@ def test_ancestry_follows_the_parents_over_more_than_one_block():
         advance(state, best.to(DEVICE), tokens.int().to(DEVICE), *integers, penalties, sentences=2, vocabulary=vocabulary, eos=EOS)  # fmt: skip
         parents = state.parents.view(2, room, beam)[:, step].tolist()
         wanted = [[[*wanted[place][parent], parent] for parent in parents[place]] for place in range(2)]
-        assert ancestry[..., : step + 1].tolist() == wanted
+        seen = (heirs[:, None, : step + 1] >> torch.arange(beam, device=DEVICE)[:, None, None]) & 1
+        assert (seen.sum(-1) == 1).all(), "a hypothesis has one past"
+        assert seen.argmax(-1).tolist() == wanted
     assert len({tuple(past) for past in wanted[0]}) > 1, "not all are the same"

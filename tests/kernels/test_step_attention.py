@@ -34,6 +34,13 @@ def by_head(squares, heads):
     return squares.double().unflatten(-1, (heads, -1)).sum(-1)
 
 
+def heirs_of(ancestry):
+    """For every slot [places · room · beam] the beams whose past it is in, as bits; ancestry [places, beam, room] says who computed a position."""
+    beams = torch.arange(ancestry.size(1), device=ancestry.device)
+    owns = ancestry.transpose(1, 2)[..., None] == beams  # [places, room, beam, slot's beam]
+    return (owns.int() << beams[:, None].int()).sum(2, dtype=torch.int32).flatten()
+
+
 def options(case, heads, width):
     """Threshold and gate of every other case."""
     return (draw(heads, seed=8) * 0.2 if case % 2 else None), (draw(width, seed=9) if case % 3 == 1 else None)
@@ -50,6 +57,7 @@ def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, mo
     keys, values = draw(3 * room * beam, width, seed=1), draw(3 * room * beam, width, seed=2)
     untouched = keys.clone()
     ancestry = torch.randint(0, beam, (3, beam, room), dtype=torch.int8).to(DEVICE)
+    heirs = heirs_of(ancestry)
     places = [2, -1, 1, 0]
     seats, lengths, done = (
         torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (places, [5, length, length], [1, 0, 0])
@@ -57,7 +65,7 @@ def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, mo
     qkv = draw(len(places) * beam, 3 * width, seed=3)
     context, squares = (torch.full((12, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
     attend_cache(
-        qkv, keys, values, ancestry, seats, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
+        qkv, keys, values, heirs, seats, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
         threshold, context, squares, beam=beam, heads=heads, activation=activation,
     )  # fmt: skip
     for row in range(12):
