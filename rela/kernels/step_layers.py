@@ -20,9 +20,7 @@ from torch import Tensor
 from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import PRECISION, ceil_div, power_of_2
 
-THIN_ROWS = 16  # of one program of a thin product, and outputs and warps of one
-THIN_OUTPUTS, THIN_WARPS = 16, 4
-NORM_OUTPUTS, NORM_WARPS = 16, 4
+THIN_ROWS, THIN_OUTPUTS = 16, 32  # of one program of a product
 
 
 @dataclass(frozen=True)
@@ -137,16 +135,16 @@ def thin_linear(
     sums = 1 if squares is None else squares.size(1)
     thin_linear_kernel[(ceil_div(width, THIN_OUTPUTS), ceil_div(rows, THIN_ROWS), parts)](
         x, weight, bias, out, squares, epsilon, rows, width, N_K=inner, S=sums, BS=power_of_2(sums),
-        LENGTH=ceil_div(inner, parts * BK) * BK, BM=THIN_ROWS, BN=THIN_OUTPUTS, BK=BK, SPLIT=split_of(BK, THIN_WARPS),
-        RELU=relu, PRECISION=PRECISION, num_warps=THIN_WARPS, num_stages=1, **early(in_chain, x),
+        LENGTH=ceil_div(inner, parts * BK) * BK, BM=THIN_ROWS, BN=THIN_OUTPUTS, BK=BK, RELU=relu,
+        PRECISION=PRECISION, num_warps=4, num_stages=1, **early(in_chain, x),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def thin_linear_kernel(
     x, weight, bias, out, squares, epsilon, R, N, N_K: tl.constexpr, S: tl.constexpr, BS: tl.constexpr,
-    LENGTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
-    RELU: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    LENGTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, RELU: tl.constexpr,
+    PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_part = tl.program_id(2)
@@ -160,25 +158,13 @@ def thin_linear_kernel(
     b_x = load_tile(x, o_r, first + o_k, R, N_K)
     if squares is not None:
         b_squares = load_tile(squares, o_r, tl.arange(0, BS), R, S)
-    b_out = thin_product(b_x, b_w, SPLIT, PRECISION)
+    b_out = tl.dot(b_x, tl.trans(b_w), input_precision=PRECISION)
     for i_k in range(first + BK, tl.minimum(first + LENGTH, N_K), BK):
         b_w = load_tile(weight, o_n, i_k + o_k, N, N_K)
-        b_out += thin_product(load_tile(x, o_r, i_k + o_k, R, N_K), b_w, SPLIT, PRECISION)
+        b_out = tl.dot(load_tile(x, o_r, i_k + o_k, R, N_K), tl.trans(b_w), b_out, input_precision=PRECISION)
     if squares is not None:
         b_out *= (1.0 / tl.sqrt(tl.sum(b_squares, axis=1) / N_K + epsilon))[:, None]
     store_outputs(b_out, b_bias, out + i_part * R * N, o_r, o_r < R, o_n, N, RELU)
-
-
-@triton.jit
-def thin_product(b_x, b_w, SPLIT: tl.constexpr, PRECISION: tl.constexpr):
-    """x [BM, BK] times w [BN, BK] transposed, each warp a part of the inner size.
-
-    A warp's products along it wait for one another, 32 of them for 512, and that takes as long as all the rest.
-    """
-    BK: tl.constexpr = b_x.shape[1]
-    b_x = tl.permute(tl.reshape(b_x, [b_x.shape[0], SPLIT, BK // SPLIT]), (1, 0, 2))
-    b_w = tl.permute(tl.reshape(b_w, [b_w.shape[0], SPLIT, BK // SPLIT]), (1, 2, 0))
-    return tl.sum(tl.dot(b_x, b_w, input_precision=PRECISION), axis=0)
 
 
 @triton.jit
@@ -199,12 +185,12 @@ def norm_linear(
     assert change.squares is None
     rows, width = residual.shape
     BR = min(THIN_ROWS, power_of_2(rows))
-    warps = NORM_WARPS if BR <= 8 else 2 * NORM_WARPS  # more rows do not fit into the registers of fewer
-    norm_linear_kernel[(ceil_div(weight.size(0), NORM_OUTPUTS), ceil_div(rows, BR))](
+    warps = 4 if BR <= 8 else 8  # more rows do not fit into the registers of fewer
+    norm_linear_kernel[(ceil_div(weight.size(0), THIN_OUTPUTS), ceil_div(rows, BR))](
         residual, change.y, change.bias, *norm_arguments(norm), new_residual, weight, bias, out, rows,
         weight.size(0), C=width, BC=power_of_2(width), PARTS=parts_of(change), NORM_FIRST=norm.first, BR=BR,
-        COPIES=THIN_ROWS // BR, BN=NORM_OUTPUTS, SPLIT=split_of(power_of_2(width), warps), RELU=relu,
-        PRECISION=PRECISION, num_warps=warps, **early(in_chain, residual),
+        COPIES=THIN_ROWS // BR, BN=THIN_OUTPUTS, RELU=relu, PRECISION=PRECISION,
+        num_warps=warps, **early(in_chain, residual),
     )  # fmt: skip
 
 
@@ -212,8 +198,8 @@ def norm_linear(
 def norm_linear_kernel(
     residual, y, change_bias, norm_weight, norm_bias, epsilon, new_residual, weight, bias, out,
     R, N, C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, NORM_FIRST: tl.constexpr,
-    BR: tl.constexpr, COPIES: tl.constexpr, BN: tl.constexpr, SPLIT: tl.constexpr, RELU: tl.constexpr,
-    PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    BR: tl.constexpr, COPIES: tl.constexpr, BN: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -232,7 +218,7 @@ def norm_linear_kernel(
         tl.store(new_residual + o_r[:, None] * C + o_c[None, :], b_sum if NORM_FIRST else b_x, mask=mask)
     # a product wants 16 rows: each of the BR is there COPIES times, so that norms are computed for BR alone
     b_rows = tl.broadcast_to(b_x.to(b_w.dtype)[:, None, :], [BR, COPIES, BC])
-    b_out = thin_product(tl.reshape(b_rows, [BR * COPIES, BC]), b_w, SPLIT, PRECISION)
+    b_out = tl.dot(tl.reshape(b_rows, [BR * COPIES, BC]), tl.trans(b_w), input_precision=PRECISION)
     o_copy = tl.arange(0, BR * COPIES)
     o_row = tl.program_id(1) * BR + o_copy // COPIES
     store_outputs(b_out, b_bias, out, o_row, (o_copy % COPIES == 0) & (o_row < R), o_n, N, RELU)
@@ -309,11 +295,6 @@ def norm_arguments(norm: Norm | None) -> tuple[Tensor | None, Tensor | None, flo
 
 def change_arguments(change: Change | None) -> tuple[Tensor | None, Tensor | None, Tensor | None, float]:
     return (None, None, None, 0.0) if change is None else (change.y, change.bias, change.squares, change.epsilon)
-
-
-def split_of(inner: int, warps: int) -> int:
-    """Parts of an inner size, one for each warp, but none so small that a tensor core cannot multiply it."""
-    return max(1, min(warps, inner // 16))
 
 
 def parts_of(change: Change | None) -> int:
