@@ -3,10 +3,12 @@
 The kernel of the output layer also leaves the largest logit of each tile of tokens, and the tile's part of the log-sum-exp.
 A row's k best tokens lie in the k tiles with the largest maxima (for any other tile, k tokens are at least as good as
 all of its own), so a second kernel reads those tiles alone. A logit and its token travel as one 64-bit key, ordered like
-the logit, so that a maximum finds both at once.
+the logit, so that choosing the best of them finds both at once.
 
 Legend: R rows, C width, V vocabulary, K candidates of a row.
 """
+
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -15,9 +17,21 @@ from torch import Tensor
 from rela.kernels.early_launch import ask_for, early, let_next_start, wait_for_results
 from rela.kernels.problem import PRECISION, ceil_div, power_of_2
 
-TILE = 64  # tokens of one program
-TILE_ROWS, TILE_WARPS = 128, 4  # of one program at most
-BEST_WARPS = 4
+TILE = 64  # tokens of which the largest logit is kept
+
+
+@dataclass(frozen=True)
+class Program:
+    """Rows and tiles of one program of the output layer, its warps, and its loads under way."""
+
+    rows: int
+    tiles: int
+    warps: int
+    stages: int
+
+
+# With few rows many programs are what counts, with many it is little traffic.
+FEW, MANY = Program(rows=64, tiles=1, warps=4, stages=4), Program(rows=128, tiles=2, warps=4, stages=3)
 
 # The key of -inf with the highest index: what stands where there is no candidate.
 EMPTY = tl.constexpr(-0x7F800001 << 32)
@@ -36,25 +50,27 @@ def tile_logits(
     These are the largest logit, the sum of exponentials below it, and the largest logit that is not banned.
     """
     (rows, inner), vocabulary = x.shape, weight.size(0)
-    BM = min(max(16, power_of_2(rows)), TILE_ROWS)
+    program = FEW if rows <= FEW.rows else MANY
+    BM, BV = min(max(16, power_of_2(rows)), program.rows), program.tiles * TILE
     line = 128 // weight.element_size()  # weights that come from memory together
-    tile_kernel[(tiles_of(vocabulary), ceil_div(rows, BM))](
-        x, weight, banned, logits, tiles, rows, vocabulary, BANNED=banned.numel(), C=inner, BM=BM, BV=TILE,
-        BK=min(64, max(16, power_of_2(inner))), LINE=line, LINES=power_of_2(ceil_div(inner, line)), PRECISION=PRECISION,
-        num_warps=TILE_WARPS, num_stages=4, **early(in_chain, x),
+    # programs of the same weights are neighbours
+    tile_kernel[(ceil_div(rows, BM), ceil_div(vocabulary, BV))](
+        x, weight, banned, logits, tiles, rows, vocabulary, tiles.size(2), BANNED=banned.numel(), C=inner, BM=BM, BV=BV,
+        TILE=TILE, BK=min(line, max(16, power_of_2(inner))), LINE=line, LINES=power_of_2(ceil_div(inner, line)),
+        PRECISION=PRECISION, num_warps=program.warps, num_stages=program.stages, **early(in_chain, x),
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["R"])
 def tile_kernel(
-    x, weight, banned, logits, tiles, R, V, BANNED: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BV: tl.constexpr,
-    BK: tl.constexpr, LINE: tl.constexpr, LINES: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    x, weight, banned, logits, tiles, R, V, n_tiles, BANNED: tl.constexpr, C: tl.constexpr, BM: tl.constexpr,
+    BV: tl.constexpr, TILE: tl.constexpr, BK: tl.constexpr, LINE: tl.constexpr, LINES: tl.constexpr,
+    PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
-    i_v = tl.program_id(0)
-    n_tiles = tl.num_programs(0)
+    i_v = tl.program_id(1)
     o_v = i_v * BV + tl.arange(0, BV)
-    o_r = tl.program_id(1) * BM + tl.arange(0, BM)
+    o_r = tl.program_id(0) * BM + tl.arange(0, BM)
     o_k = tl.arange(0, BK)
     m_r = o_r < R
     m_v = o_v < V
@@ -74,13 +90,17 @@ def tile_kernel(
         b_logits = tl.dot(b_x, tl.trans(b_w), b_logits, input_precision=PRECISION)
     mask = m_r[:, None] & m_v[None, :]
     tl.store(logits + o_r.to(tl.int64)[:, None] * V + o_v[None, :], b_logits, mask=mask)
-    b_logits = tl.where(m_v[None, :], b_logits, float("-inf"))
-    o_tile = o_r * n_tiles + i_v
-    b_highest = tl.max(b_logits, axis=1)
-    tl.store(tiles + o_tile, b_highest, mask=m_r)
-    tl.store(tiles + R * n_tiles + o_tile, tl.sum(tl.exp(b_logits - b_highest[:, None]), axis=1), mask=m_r)
-    b_best = tl.max(tl.where(m_word[None, :], b_logits, float("-inf")), axis=1)
-    tl.store(tiles + 2 * R * n_tiles + o_tile, b_best, mask=m_r)
+    # [BM, TILES, TILE]
+    TILES: tl.constexpr = BV // TILE
+    b_words = tl.reshape(tl.where(m_word[None, :], b_logits, float("-inf")), [BM, TILES, TILE])
+    b_logits = tl.reshape(tl.where(m_v[None, :], b_logits, float("-inf")), [BM, TILES, TILE])
+    o_t = i_v * TILES + tl.arange(0, TILES)
+    o_tile = o_r[:, None] * n_tiles + o_t[None, :]
+    m_tile = m_r[:, None] & (o_t < n_tiles)[None, :]
+    b_highest = tl.max(b_logits, axis=2)
+    tl.store(tiles + o_tile, b_highest, mask=m_tile)
+    tl.store(tiles + R * n_tiles + o_tile, tl.sum(tl.exp(b_logits - b_highest[:, :, None]), axis=2), mask=m_tile)
+    tl.store(tiles + 2 * R * n_tiles + o_tile, tl.max(b_words, axis=2), mask=m_tile)
 
 
 def best_tokens(
@@ -93,10 +113,11 @@ def best_tokens(
     `count` tokens, -inf follows.
     """
     (rows, vocabulary), count = logits.shape, tokens.size(1)
+    BC = max(2, power_of_2(count))
     best_kernel[(rows,)](
         logits, tiles, places, lengths, limits, banned, log_probs, tokens, rows, vocabulary, tiles.size(2),
-        BANNED=banned.numel(), BEAM=beam, EOS=eos, COUNT=count, BC=power_of_2(count), BT=power_of_2(tiles.size(2)), BV=TILE,
-        num_warps=BEST_WARPS, **early(in_chain, logits),
+        BANNED=banned.numel(), BEAM=beam, EOS=eos, COUNT=count, BC=BC, BT=max(BC, power_of_2(tiles.size(2))), BV=TILE,
+        num_warps=4, **early(in_chain, logits),
     )  # fmt: skip
 
 
@@ -119,13 +140,7 @@ def best_kernel(
     top = tl.max(b_highest, axis=0)
     log_total = tl.log(tl.sum(b_totals * tl.exp(b_highest - top), axis=0))
     # [BC]: the tiles with the largest maxima
-    o_c = tl.arange(0, BC)
-    b_tile = tl.full([BC], NO_INDEX, dtype=tl.int32)
-    b_keys = tl.where(m_t, sort_key(b_best, o_t), EMPTY)
-    for i in tl.static_range(COUNT):
-        best = tl.max(b_keys, axis=0)
-        b_keys = tl.where(b_keys == best, EMPTY, b_keys)
-        b_tile = tl.where(o_c == i, index_of(best), b_tile)
+    b_tile = index_of(tl.topk(tl.where(m_t, sort_key(b_best, o_t), EMPTY), BC))
     # [BC, BV]: their tokens
     m_tile = b_tile < n_tiles
     o_v = tl.where(m_tile, b_tile, 0)[:, None] * BV + tl.arange(0, BV)[None, :]
@@ -133,19 +148,14 @@ def best_kernel(
     b_logits = tl.load(logits + i_r.to(tl.int64) * V + o_v, mask=mask, other=float("-inf"))
     for i in tl.static_range(BANNED):
         mask = mask & (o_v != tl.load(banned + i))
-    # in one dimension: a maximum of all then goes through the warp once, and not once for each tile
-    b_words = tl.reshape(tl.where(mask, sort_key(b_logits, o_v), EMPTY), [BC * BV])
-    end = tl.load(logits + i_r.to(tl.int64) * V + EOS)
-    for i in tl.static_range(COUNT):
-        best = tl.max(b_words, axis=0)
-        b_words = tl.where(b_words == best, EMPTY, b_words)
-        value = value_of(best)
-        token = index_of(best)
-        if at_limit:
-            value = end if i == 0 else float("-inf")
-            token = EOS if i == 0 else NO_INDEX
-        tl.store(log_probs + i_r * COUNT + i, value - top - log_total)
-        tl.store(tokens + i_r * COUNT + i, token)
+    b_words = tl.topk(tl.reshape(tl.where(mask, sort_key(b_logits, o_v), EMPTY), [BC * BV]), BC)
+    b_value, b_token = value_of(b_words), index_of(b_words)
+    o_c = tl.arange(0, BC)
+    if at_limit:
+        b_value = tl.where(o_c == 0, tl.load(logits + i_r.to(tl.int64) * V + EOS), float("-inf"))
+        b_token = tl.where(o_c == 0, EOS, NO_INDEX)
+    tl.store(log_probs + i_r * COUNT + o_c, b_value - top - log_total, mask=o_c < COUNT)
+    tl.store(tokens + i_r * COUNT + o_c, b_token, mask=o_c < COUNT)
 
 
 @triton.jit

@@ -31,7 +31,8 @@ def candidates(x, weight, at_limit, banned, beam, count):
 
 
 @pytest.mark.parametrize(
-    ("V", "C", "beam", "count"), [(10, 8, 1, 1), (129, 24, 2, 4), (1500, 70, 3, 6), (257, 16, 17, 34), (10, 8, 6, 12)]
+    ("V", "C", "beam", "count"),
+    [(10, 8, 1, 1), (129, 24, 2, 4), (1500, 70, 3, 6), (257, 16, 17, 34), (10, 8, 6, 12), (200, 16, 40, 5)],
 )
 def test_they_are_the_best_of_a_sort(V, C, beam, count):
     """Of two sentences, the second of which has reached its limit."""
