@@ -5,9 +5,10 @@
 Weights are random, so that no hypothesis ever ends by itself: every side decodes exactly as many tokens as each source has
 (its limit, then the </s> that is forced), in bfloat16, with the same beam, batches and sentences. "mixed" stands for lengths
 drawn as in text, log-normal; a batch of Marian's then runs to its longest sentence, as `generate` does, and a token
-counts where its sentence still needs it. All sides run in one process and take turns, those that replay graphs first and
-then those whose kernels the host launches one by one; speeds are medians over the turns. A side's clock runs from token ids
-to hypotheses on the host. `--draw FILE` draws the figure of rows measured before.
+counts where its sentence still needs it. All sides run in one process and take turns pass by pass, forth and back, those
+that replay graphs first and then those whose kernels the host launches one by one. A run's speed is the median of its passes; rows
+hold the median of the runs, and ratios are those of the same run. A side's clock runs from token ids to hypotheses on the
+host. `--draw FILE` draws the figure of rows measured before.
 """
 
 from __future__ import annotations
@@ -58,10 +59,9 @@ def main() -> None:
                 group = [name for name in sides if by_host(name) == slow and length in lengths_of[name]]
                 # graphs compile the first time and capture the second
                 warm_up = 1 if slow else 2
-                speeds |= {name: Speeds(sides[name], batches, options.seconds, device, warm_up) for name in group}
-                for _ in range(options.turns):
-                    for name in group:
-                        speeds[name].measure()
+                speeds |= {name: Speeds(sides[name], batches, device, warm_up) for name in group}
+                for _ in range(options.runs):
+                    take_turns([speeds[name] for name in group], options.seconds)
             rows = [row_of(name, speeds, batch, length, options, device) for name in speeds]
             print_rows(rows)
             if path is not None:  # as they come, so that a run that is cut short leaves what it has measured
@@ -95,14 +95,14 @@ def arguments() -> argparse.Namespace:
         help="and those that sparsemax and entmax are, which decode by the reference",
     )
     parser.add_argument("--sentences", type=int, default=2, help="different sentences, and at least one batch")
-    parser.add_argument("--seconds", type=float, default=0.1, help="they are translated again until so long has passed")
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a side in one run, in the mean")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--length-penalty", type=float, default=0.6)
     parser.add_argument("--vocabulary", type=int, default=32_000)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--precision", default="bf16", help="bf16 or fp32")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--out", type=Path, help="folder for the rows and the figure")
     parser.add_argument("--name", default="decoding")
     parser.add_argument("--draw", type=Path, help="draw the figure of this file's rows and stop")
@@ -201,30 +201,39 @@ def marian_side(options: argparse.Namespace, device: torch.device) -> Side:
 
 
 class Speeds:
-    """The speed of one side on some batches, turn by turn."""
+    """The speed of one side on some batches, run by run."""
 
-    def __init__(
-        self, side: Side, batches: list[list[list[int]]], seconds: float, device: torch.device, warm_up: int
-    ) -> None:
-        self.side, self.batches, self.seconds, self.device = side, batches, seconds, device
+    def __init__(self, side: Side, batches: list[list[list[int]]], device: torch.device, warm_up: int) -> None:
+        self.side, self.batches, self.device = side, batches, device
         self.tokens = sum(len(source) + 1 for batch in batches for source in batch)
         self.measured: list[float] = []
-        for batch in warm_up * batches:
-            self.side(batch)
+        for _ in range(warm_up):
+            self.time_pass()
 
-    def measure(self) -> None:
+    def time_pass(self) -> float:
+        """Seconds for all batches once."""
         self.wait()
-        started, elapsed, passes = time.perf_counter(), 0.0, 0
-        while elapsed < self.seconds:
-            for batch in self.batches:
-                self.side(batch)
-            self.wait()
-            passes, elapsed = passes + 1, time.perf_counter() - started
-        self.measured.append(passes * self.tokens / elapsed)
+        started = time.perf_counter()
+        for batch in self.batches:
+            self.side(batch)
+        self.wait()
+        return time.perf_counter() - started
 
     def wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def take_turns(sides: list[Speeds], seconds: float) -> None:
+    """One run: passes of all sides in turn, so that what drifts, drifts for all; `seconds` for each in the mean."""
+    passes: list[list[float]] = [[] for _ in sides]
+    in_order = list(zip(sides, passes, strict=True))
+    while sum(map(sum, passes)) < seconds * len(sides):
+        for side, times in in_order:
+            times.append(side.time_pass())
+        in_order.reverse()
+    for side, times in in_order:
+        side.measured.append(side.tokens / statistics.median(times))
 
 
 def row_of(
@@ -242,8 +251,8 @@ def row_of(
         "side": name, "batch": batch, "source_length": length, "tokens_per_second": round(median),
         "milliseconds_a_sentence": round(1000 * sum(map(len, speeds[name].batches)) ** -1 * speeds[name].tokens / median, 3),
         "spread": round((max(mine) - min(mine)) / median, 4), "ratio_to_first": ratio_to(next(iter(speeds))),
-        "ratio_to_marian": ratio_to("marian"), "turns": options.turns, "sentences": sum(map(len, speeds[name].batches)),
-        "seconds_a_turn": options.seconds, "beam": options.beam, "length_penalty": options.length_penalty, "precision": options.precision,
+        "ratio_to_marian": ratio_to("marian"), "runs": options.runs, "sentences": sum(map(len, speeds[name].batches)),
+        "seconds_a_run": options.seconds, "beam": options.beam, "length_penalty": options.length_penalty, "precision": options.precision,
         "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers,
         **facts(device),
     }  # fmt: skip
