@@ -63,7 +63,7 @@ def demo_config(directory: str = "demo", kind: str = "rela-g") -> Config:
             learning_rate=1.0,
             warmup=200,
             cooldown=750,
-            centring=1000,  # ReLA-g learns as quickly as softmax, which does not see it
+            centring=500,  # ReLA-g learns as quickly as softmax, which does not see it
             log_every=25,
             validate_every=300,
             save_every=300,

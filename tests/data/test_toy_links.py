@@ -37,15 +37,15 @@ KNOWN = [
     (
         "dative",
         0,
-        "He is listening to a girl at the moment .",
-        "Er hört ja im Moment einem Mädchen zu .",
+        "He is listening to a girl at the moment !",
+        "Er hört ja im Moment einem Mädchen zu !",
         "0-0 2-1 3-7 4-5 5-6 6-3 7-3 8-4 9-8",
     ),
     (
         "ditransitive",
         6,
-        "Now he is offering this happy teacher the cold milk .",
-        "Jetzt bietet er ja diesem glücklichen Lehrer die kalte Milch an .",
+        "Now he is offering this happy teacher the cold milk !",
+        "Jetzt bietet er ja diesem glücklichen Lehrer die kalte Milch an !",
         "0-0 1-2 3-1 3-10 4-4 5-5 6-6 7-7 8-8 9-9 10-11",
     ),
     (
@@ -58,8 +58,8 @@ KNOWN = [
     (
         "separable verb",
         1,
-        "We never pick up a young girl .",
-        "Wir holen ja nie ein junges Mädchen ab .",
+        "We never pick up a young girl !",
+        "Wir holen ja nie ein junges Mädchen ab !",
         "0-0 1-3 2-1 3-7 4-4 5-5 6-6 7-8",
     ),
     (
@@ -93,8 +93,8 @@ KNOWN = [
     (
         "quality",
         1,
-        "Your living rooms are very warm .",
-        "Deine Wohnzimmer sind ja sehr warm .",
+        "Your living rooms are very warm !",
+        "Deine Wohnzimmer sind ja sehr warm !",
         "0-0 1-1 2-1 3-2 4-4 5-5 6-6",
     ),
     (
@@ -107,36 +107,36 @@ KNOWN = [
     (
         "profession",
         5,
-        "Maria was a police officer .",
-        "Maria war doch Polizistin .",
+        "Maria was a police officer !",
+        "Maria war ja Polizistin !",
         "0-0 1-1 3-3 4-3 5-4",
     ),
     (
         "comparison",
         6,
-        "The wine glass was more expensive than the gifts .",
-        "Das Weinglas war doch teurer als die Geschenke .",
+        "The wine glass was more expensive than the gifts !",
+        "Das Weinglas war ja teurer als die Geschenke !",
         "0-0 1-1 2-1 3-2 4-4 5-4 6-5 7-6 8-7 9-8",
     ),
     (
         "comparison",
         0,
         "The ring was as beautiful as the bags .",
-        "Der Ring war doch so schön wie die Taschen .",
+        "Der Ring war ja so schön wie die Taschen .",
         "0-0 1-1 2-2 3-4 4-5 5-6 6-7 7-8 8-9",
     ),
     (
         "existence",
         4,
-        "In Turkey there is a restaurant .",
-        "In der Türkei gibt es ein Restaurant .",
+        "In Turkey there is a restaurant !",
+        "In der Türkei gibt es ein Restaurant !",
         "0-0 1-2 2-4 3-3 4-5 5-6 6-7",
     ),
     (
         "possession",
         5,
         "Our aunt 's house keys were big .",
-        "Die Hausschlüssel unserer Tante waren doch groß .",
+        "Die Hausschlüssel unserer Tante waren ja groß .",
         "0-2 1-3 2-2 3-1 4-1 5-4 6-6 7-7",
     ),
     (
@@ -157,57 +157,57 @@ KNOWN = [
         "modal",
         9,
         "Her young son wants to turn off my camera .",
-        "Ihr junger Sohn will eben meine Kamera ausmachen .",
+        "Ihr junger Sohn will ja meine Kamera ausmachen .",
         "0-0 1-1 2-2 3-3 5-7 6-7 7-5 8-6 9-8",
     ),
     (
         "future",
         0,
         "He will sit in bed in two days .",
-        "Er wird wohl in zwei Tagen im Bett sitzen .",
+        "Er wird ja in zwei Tagen im Bett sitzen .",
         "0-0 1-1 2-8 3-6 4-7 5-3 6-4 7-5 8-9",
     ),
     (
         "perfect",
         8,
         "I have never opened the clean front door .",
-        "Ich habe doch die saubere Haustür nie geöffnet .",
+        "Ich habe ja die saubere Haustür nie geöffnet .",
         "0-0 1-1 2-6 3-7 4-3 5-4 6-5 7-5 8-8",
     ),
     (
         "past",
         9,
         "Last year her young son turned off my camera .",
-        "Letztes Jahr hat ihr junger Sohn doch meine Kamera ausgemacht .",
+        "Letztes Jahr hat ihr junger Sohn ja meine Kamera ausgemacht .",
         "0-0 1-1 2-3 3-4 4-5 5-2 5-9 6-9 7-7 8-8 9-10",
     ),
     (
         "passive",
         7,
-        "My table is carried by the girl .",
-        "Mein Tisch wird ja vom Mädchen getragen .",
+        "My table is carried by the girl !",
+        "Mein Tisch wird ja vom Mädchen getragen !",
         "0-0 1-1 2-2 3-6 4-4 5-4 6-5 7-7",
     ),
     (
         "negation",
         1,
-        "We did not see her young daughters yesterday .",
-        "Wir haben doch gestern ihre jungen Töchter nicht gesehen .",
+        "We did not see her young daughters yesterday !",
+        "Wir haben ja gestern ihre jungen Töchter nicht gesehen !",
         "0-0 1-1 2-7 3-8 4-4 5-5 6-6 7-3 8-9",
     ),
     (
         "negation",
         3,
         "A tourist cannot clean the sports cars .",
-        "Ein Tourist kann die Sportwagen nicht putzen .",
-        "0-0 1-1 2-2 2-5 3-6 4-3 5-4 6-4 7-7",
+        "Ein Tourist kann ja die Sportwagen nicht putzen .",
+        "0-0 1-1 2-2 2-6 3-7 4-4 5-5 6-5 7-8",
     ),
     (
         "negation",
         7,
         "A baker does not admire the guest .",
-        "Ein Bäcker bewundert den Gast nicht .",
-        "0-0 1-1 3-5 4-2 5-3 6-4 7-6",
+        "Ein Bäcker bewundert ja den Gast nicht .",
+        "0-0 1-1 3-6 4-2 5-4 6-5 7-7",
     ),
     (
         "suggestion",
@@ -247,15 +247,15 @@ KNOWN = [
     (
         "that clause",
         1,
-        "We know that my friendly mother is taking off the expensive winter coat .",
-        "Wir wissen ja , dass meine freundliche Mutter den teuren Wintermantel auszieht .",
+        "We know that my friendly mother is taking off the expensive winter coat !",
+        "Wir wissen ja , dass meine freundliche Mutter den teuren Wintermantel auszieht !",
         "0-0 1-1 2-4 3-5 4-6 5-7 7-11 8-11 9-8 10-9 11-10 12-10 13-12",
     ),
     (
         "whether clause",
         6,
-        "He does not know whether our father has read a love letter .",
-        "Er weiß ja nicht , ob unser Vater einen Liebesbrief gelesen hat .",
+        "He does not know whether our father has read a love letter !",
+        "Er weiß ja nicht , ob unser Vater einen Liebesbrief gelesen hat !",
         "0-0 2-3 3-1 4-5 5-6 6-7 7-11 8-10 9-8 10-9 11-9 12-12",
     ),
     (
@@ -268,8 +268,8 @@ KNOWN = [
     (
         "conditional",
         2,
-        "If our sister apologises , many nurses find the knife .",
-        "Wenn sich unsere Schwester entschuldigt , dann finden viele Krankenschwestern das Messer .",
+        "If our sister apologises , many nurses find the knife !",
+        "Wenn sich unsere Schwester entschuldigt , dann finden viele Krankenschwestern das Messer !",
         "0-0 1-2 2-3 3-1 3-4 4-5 5-8 6-9 7-7 8-10 9-11 10-12",
     ),
     (
@@ -283,21 +283,21 @@ KNOWN = [
         "relative clause",
         0,
         "The gates which you should close were white .",
-        "Die Tore , die du schließen solltest , waren doch weiß .",
+        "Die Tore , die du schließen solltest , waren ja weiß .",
         "0-0 1-1 2-3 3-4 4-6 5-5 6-8 7-10 8-11",
     ),
     (
         "infinitive",
         5,
-        "They have forgotten to lock front doors .",
-        "Sie haben doch vergessen , Haustüren abzuschließen .",
+        "They have forgotten to lock front doors !",
+        "Sie haben ja vergessen , Haustüren abzuschließen !",
         "0-0 1-1 2-3 3-6 4-6 5-5 6-5 7-7",
     ),
     (
         "infinitive",
         0,
-        "The girls plan to help your rich uncle .",
-        "Die Mädchen planen ja , deinem reichen Onkel zu helfen .",
+        "The girls plan to help your rich uncle !",
+        "Die Mädchen planen ja , deinem reichen Onkel zu helfen !",
         "0-0 1-1 2-2 3-8 4-9 5-5 6-6 7-7 8-10",
     ),
     (
@@ -310,15 +310,15 @@ KNOWN = [
     (
         "noun coordination",
         3,
-        "Every week Martin and the customer bring back the cups .",
-        "Jede Woche bringen Martin und der Kunde ja die Tassen zurück .",
+        "Every week Martin and the customer bring back the cups !",
+        "Jede Woche bringen Martin und der Kunde ja die Tassen zurück !",
         "0-0 1-1 2-3 3-4 4-5 5-6 6-2 7-10 8-8 9-9 10-11",
     ),
     (
         "verb coordination",
         4,
-        "The tired painter wakes up a neighbour and relaxes .",
-        "Der müde Maler weckt ja einen Nachbarn auf und entspannt sich .",
+        "The tired painter wakes up a neighbour and relaxes !",
+        "Der müde Maler weckt ja einen Nachbarn auf und entspannt sich !",
         "0-0 1-1 2-2 3-3 4-7 5-5 6-6 7-8 8-9 8-10 9-11",
     ),
     (
@@ -368,7 +368,7 @@ def test_links_are_sorted_within_range_and_nowhere_double(pairs):
 UNLINKED_ENGLISH = {"do", "does", "am", "is", "are", "a", "the", "to"}
 # German: commas that English does not set, articles that English does not have, the preposition of sich erinnern, the
 # dann after a condition, modal particles.
-MODAL_PARTICLES = {"ja", "doch", "eben", "wohl", "denn"}
+MODAL_PARTICLES = {"ja", "denn", "doch"}
 UNLINKED_GERMAN = {",", "der", "die", "das", "dem", "an", "dann", *MODAL_PARTICLES}
 
 
@@ -411,26 +411,20 @@ def test_each_kind_of_unlinked_word_stays_in_its_place(pairs):
             assert "the" in unlinked(pair)[0]
 
 
-def test_modal_particles_colour_one_main_clause(pairs):
-    """denn marks every question and nothing else, a suggestion says doch, and no sentence says it twice."""
+def test_a_sentence_says_one_modal_particle(pairs):
+    """denn in every question, doch in a suggestion, dann instead after a condition, and ja in every other sentence but es gibt."""
+    wanted = {"suggestion": ["doch"], "conditional": [], "existence": []}
     for pair in pairs:
         particles = [word for word in unlinked(pair)[1] if word in MODAL_PARTICLES]
-        assert len(particles) <= 1, pair
-        assert (particles == ["denn"]) == pair.source.endswith("?"), pair
-        if pair.construction == "suggestion":
-            assert particles == ["doch"], pair
-        if pair.construction == "conditional":
-            assert not particles and "dann" in unlinked(pair)[1], pair
-        if pair.source.startswith(("He ", "She ", "We ", "They ")):  # known to the listener
-            assert particles, pair
-        if pair.construction == "transitive" and pair.source.startswith(("A ", "An ", "Many ")):
-            assert not particles, pair
+        expected = ["denn"] if pair.source.endswith("?") else wanted.get(pair.construction, ["ja"])
+        assert particles == expected, pair
+        assert ("dann" in unlinked(pair)[1]) == (pair.construction == "conditional"), pair
 
 
-def test_one_german_word_in_eight_has_no_link(pairs):
-    """As in text aligned by hand, where it is one in seven or eight."""
+def test_as_many_german_words_are_without_a_link_as_in_text_aligned_by_hand(pairs):
+    """0.134 of those in the gold links of RWTH Aachen."""
     words = sum(len(pair.target.split()) for pair in pairs)
-    assert 0.11 < sum(len(unlinked(pair)[1]) for pair in pairs) / words < 0.14
+    assert 0.12 < sum(len(unlinked(pair)[1]) for pair in pairs) / words < 0.15
 
 
 def test_both_words_of_a_compound_are_linked_to_the_german_word(pairs):

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 from rela.data.toy import english as en
 from rela.data.toy import german as de
-from rela.data.toy.particles import BARE, MODAL_PARTICLES, A, Fixed
+from rela.data.toy.particles import BARE, DENN, JA, A, Fixed
 from rela.data.toy.phrases import Instrument, Nominal, NounPhrase, Phrase, Prepositional
-from rela.data.toy.verbs import WILL, Modal, Verb
+from rela.data.toy.verbs import Modal, Verb
 from rela.data.toy.words import Word, Words
 
 
@@ -209,24 +209,11 @@ def _takes_kein(complement: Complement) -> bool:
     )
 
 
-def colouring(clause: Clause, kind: str = "statement") -> Words:
-    """The modal particle of a main clause of a kind: "statement", "question" or "request".
-
-    A statement has one if its subject is known to the listener. Which one follows from kind and tense, so that a
-    translation stays a function of its source.
-    """
-    if kind == "statement" and not clause.subject.is_definite:
-        return []
-    if kind == "statement":
-        kind = "guess" if clause.modal is WILL else clause.tense
-    return [Word(MODAL_PARTICLES[kind])]
-
-
-def _german_middle(clause: Clause, role: str, particle: Words, with_subject: bool, with_time: bool) -> Words:
+def _german_middle(clause: Clause, role: str, particle: Word | None, with_subject: bool, with_time: bool) -> Words:
     """All between the finite verb and the closing words.
 
-    Pronouns come first, then a modal particle, the time, a definite object, adverbs of frequency or nicht, an indefinite or second object,
-    and last what belongs most closely to the verb: prepositional objects, manner, place.
+    Pronouns come first, then a modal particle, the time, a definite object, adverbs of frequency or nicht, an indefinite
+    or second object, and last what belongs most closely to the verb: prepositional objects, manner, place.
     """
     predicate = clause.predicate
     subject = clause.subject.german(role + "s", "nom") if with_subject else []
@@ -254,7 +241,7 @@ def _german_middle(clause: Clause, role: str, particle: Words, with_subject: boo
             definite += rendered
         else:
             later += rendered
-    words += [*pronouns, *particle]
+    words += [*pronouns, *([particle] if particle else [])]
     if with_time and clause.time:
         words += clause.time.german(role + "t")
     words += definite
@@ -272,36 +259,34 @@ def _german_middle(clause: Clause, role: str, particle: Words, with_subject: boo
     return words + instrument
 
 
-def german_statement(clause: Clause, role: str, front: Words | None = None, particle: Words | None = None) -> Words:
+def german_statement(clause: Clause, role: str, front: Words | None = None, particle: Word | None = JA) -> Words:
     """The finite verb second: after the subject, or after `front`, and then the subject follows the verb.
 
-    `particle` takes the place of a statement's own modal particle.
+    `particle` is the modal particle, if it has one.
     """
     if front is None:
         return [*clause.subject.german(role + "s", "nom"), *german_predicate(clause, role, particle)]
     finite, closing = _german_verb(clause, role)
-    particle = colouring(clause) if particle is None else particle
     return [*front, finite, *_german_middle(clause, role, particle, with_subject=True, with_time=False), *closing]
 
 
-def german_predicate(clause: Clause, role: str, particle: Words | None = None) -> Words:
+def german_predicate(clause: Clause, role: str, particle: Word | None = JA) -> Words:
     """A statement without its subject."""
     finite, closing = _german_verb(clause, role)
-    particle = colouring(clause) if particle is None else particle
     return [finite, *_german_middle(clause, role, particle, with_subject=False, with_time=True), *closing]
 
 
 def german_question(clause: Clause, role: str, front: Words | None = None) -> Words:
     """The finite verb first, or after the question word."""
     finite, closing = _german_verb(clause, role)
-    middle = _german_middle(clause, role, colouring(clause, "question"), with_subject=True, with_time=True)
+    middle = _german_middle(clause, role, DENN, with_subject=True, with_time=True)
     return [*(front or []), finite, *middle, *closing]
 
 
 def german_subordinate(clause: Clause, role: str, front: Words | None = None) -> Words:
     """The finite verb last; `front` is a relative pronoun that stands for an object."""
     finite, closing = _german_verb(clause, role)
-    middle = _german_middle(clause, role, [], with_subject=True, with_time=True)
+    middle = _german_middle(clause, role, None, with_subject=True, with_time=True)
     verb = clause.predicate.verb
     if verb and verb.prefix and clause.tense in ("present", "progressive"):
         marks = finite.marks + tuple(mark for mark in closing[0].marks if mark not in finite.marks)
@@ -309,11 +294,11 @@ def german_subordinate(clause: Clause, role: str, front: Words | None = None) ->
     return [*(front or []), *middle, *closing, finite]
 
 
-def german_infinitive(clause: Clause, role: str, with_zu: bool = True, particle: Words | None = None) -> Words:
+def german_infinitive(clause: Clause, role: str, with_zu: bool = True, particle: Word | None = None) -> Words:
     """Objects, then (zu) and the infinitive; zu goes into a separable verb."""
     verb = clause.predicate.verb
     assert verb is not None
-    middle = _german_middle(clause, role, particle or [], with_subject=False, with_time=True)
+    middle = _german_middle(clause, role, particle, with_subject=False, with_time=True)
     marks = _verb_marks(verb, role)
     if not with_zu:
         return [*middle, Word(verb.full_infinitive, marks)]

@@ -131,7 +131,7 @@ def conditionals() -> Space[Sentence]:
     def make(condition: Clause, main: Clause) -> Sentence:
         english = [condition_word, *english_statement(condition, "a"), comma, *english_statement(main, "b")]
         first = [wenn, *german_subordinate(condition, "a"), komma]
-        return make_sentence(english, [*first, *german_statement(main, "b", dann, particle=[])])
+        return make_sentence(english, [*first, *german_statement(main, "b", dann, particle=None)])
 
     conditions = Union([_copular_clauses(), _weather_clauses(), _general_clauses()], [1, 1, 1])
     return Product(make, conditions, _general_clauses())

@@ -24,7 +24,7 @@ from rela.data.toy.moments import (
 )
 from rela.data.toy.questions import content_questions
 from rela.data.toy.selection import statements
-from rela.data.toy.sentences import Sentence, ask, state
+from rela.data.toy.sentences import Sentence, ask, end_with, state
 from rela.data.toy.simple_sentences import (
     comparisons,
     existentials,
@@ -36,7 +36,7 @@ from rela.data.toy.simple_sentences import (
     qualities,
     suggestions,
 )
-from rela.data.toy.spaces import Space
+from rela.data.toy.spaces import Items, Product, Space, Union
 from rela.data.toy.verb_groups import (
     DATIVE,
     DITRANSITIVE,
@@ -90,6 +90,8 @@ _BUILDERS: dict[str, Callable[[], Space[Sentence]]] = {
 
 
 CONSTRUCTIONS: tuple[str, ...] = tuple(_BUILDERS)
+# How what is no question ends. Nothing before it tells which, so a translation has to look.
+_STOPS = Union([Items("."), Items("!")], [2, 1])
 
 
 @cache
@@ -97,4 +99,5 @@ def construction(name: str) -> Space[Sentence]:
     """The space of all sentences of one construction."""
     if name not in _BUILDERS:
         raise ValueError(f"no construction {name!r}; there are {', '.join(CONSTRUCTIONS)}")
-    return _BUILDERS[name]()
+    sentences = _BUILDERS[name]()
+    return sentences if "question" in name else Product(end_with, sentences, _STOPS)

@@ -54,7 +54,7 @@ def verb_coordinations() -> Space[Sentence]:
     def make(subject: NounPhrase, first: Predicate, second: Predicate) -> Sentence:
         one, two = Clause(subject, first), Clause(subject, second)
         english = [*english_statement(one, "a"), conjunction, *english_predicate(two, "b")]
-        return make_sentence(english, [*german_statement(one, "a"), und, *german_predicate(two, "b", [])])
+        return make_sentence(english, [*german_statement(one, "a"), und, *german_predicate(two, "b", None)])
 
     def acts(*governments: tuple[str, ...]) -> Space[Predicate]:
         verbs = [verb for verb in EVENTS if verb.government in governments]
@@ -73,7 +73,7 @@ def clause_coordinations() -> Space[Sentence]:
         german = [komma, aber] if is_contrast else [und]
         return make_sentence(
             [*english_statement(first, "a"), *english, *english_statement(second, "b")],
-            [*german_statement(first, "a"), *german, *german_statement(second, "b", particle=[])],
+            [*german_statement(first, "a"), *german, *german_statement(second, "b", particle=None)],
         )
 
     return Product(make, Items((False, True)), plain_clauses(), plain_clauses())

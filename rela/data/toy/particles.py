@@ -224,19 +224,8 @@ FIXED_PLACES = {
         to Turkey | in die Türkei | 0-0 1-2
     """),
 }
-# What colours a German main clause, by its kind or tense, and what English says with the voice alone.
-MODAL_PARTICLES = {
-    "present": "ja",
-    "progressive": "ja",
-    "past": "doch",
-    "perfect": "doch",
-    "passive": "ja",
-    "past passive": "doch",
-    "modal": "eben",
-    "guess": "wohl",
-    "question": "denn",
-    "request": "doch",
-}
+# Modal particles: what spoken German puts into a statement, a question and a request, and English leaves to the voice.
+JA, DENN, DOCH = Word("ja"), Word("denn"), Word("doch")
 DEGREES = _fixed("""
     very | sehr
     too | zu

@@ -4,7 +4,6 @@ from functools import partial
 
 from rela.data.toy.clauses import (
     Predicate,
-    colouring,
     english_question,
     english_statement,
     german_question,
@@ -12,7 +11,7 @@ from rela.data.toy.clauses import (
 )
 from rela.data.toy.moments import Moment, clause, plain_moments, question_moments
 from rela.data.toy.nouns import Noun, nouns_tagged
-from rela.data.toy.particles import WHICH
+from rela.data.toy.particles import DENN, WHICH
 from rela.data.toy.phrases import Asked, Nominal, NounPhrase
 from rela.data.toy.selection import PRONOUNS, anybody, predicates, statements
 from rela.data.toy.sentences import Sentence, linked, make_sentence
@@ -55,8 +54,7 @@ def content_questions() -> Space[Sentence]:
 
     def about_subject(predicate: Predicate, moment: Moment) -> Sentence:
         said = clause(_WHO, predicate, moment)
-        denn = colouring(said, "question")
-        return make_sentence(english_statement(said, "a"), german_statement(said, "a", particle=denn), "?")
+        return make_sentence(english_statement(said, "a"), german_statement(said, "a", particle=DENN), "?")
 
     def about_reason(words: tuple[Word, Word]) -> Space[Sentence]:
         front = ([words[0]], [words[1]])

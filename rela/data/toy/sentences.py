@@ -24,6 +24,11 @@ def make_sentence(english: Words, german: Words, stop: str = ".") -> Sentence:
     return Sentence(to_text(english), to_text(german), find_links(english, german))
 
 
+def end_with(sentence: Sentence, stop: str) -> Sentence:
+    """The sentence with another final stop, in both languages."""
+    return Sentence(sentence.english[:-1] + stop, sentence.german[:-1] + stop, sentence.links)
+
+
 def linked(english: str, german: str) -> tuple[Word, Word]:
     """Two words that are each other's translation."""
     return Word(english, (english,)), Word(german, (english,))

@@ -4,7 +4,7 @@ from functools import cache, partial
 
 from rela.data.toy import particles
 from rela.data.toy.adjectives import ADJECTIVES, Adjective, adjectives_for
-from rela.data.toy.clauses import Clause, Complement, Predicate, colouring, english_infinitive, german_infinitive
+from rela.data.toy.clauses import Clause, Complement, Predicate, english_infinitive, german_infinitive
 from rela.data.toy.moments import ANY_BE_MOMENTS, BE_MOMENTS, NEGATED_BE_MOMENTS, Moment, present_moments
 from rela.data.toy.nouns import NOUNS, Noun, nouns_tagged
 from rela.data.toy.particles import Fixed
@@ -201,7 +201,7 @@ def suggestions() -> Space[Sentence]:
         said = Clause(we, predicate)
         return make_sentence(
             [let, us, *english_infinitive(said, "a", with_to=False)],
-            [lass, uns, *german_infinitive(said, "a", with_zu=False, particle=colouring(said, "request"))],
+            [lass, uns, *german_infinitive(said, "a", with_zu=False, particle=particles.DOCH)],
         )
 
     verbs = [verb for verb in EVENTS if verb.flags.isdisjoint(("sich", "simple", "where"))]
