@@ -224,8 +224,8 @@ def print_translations(translator: Translator, test: list[ToyPair], count: int =
 
 def draw_matrix(weights: torch.Tensor, sources: tuple[str, ...], targets: tuple[str, ...]) -> str:
     """Weights [T, S] as lines of text: a row for each target word, a column for each source word."""
-    largest = max(float(weights.max()), 1e-9)
-    margin = max(map(len, targets)) + 4
+    largest = max([1e-9, *weights.flatten().tolist()])
+    margin = max(map(len, targets), default=0) + 4  # a model that has learnt nothing may say nothing
     widths = [max(len(word), 3) for word in sources]
     lines = [" " * margin + " ".join(word.center(width) for word, width in zip(sources, widths, strict=True))]
     for word, row in zip(targets, weights.tolist(), strict=True):

@@ -72,3 +72,7 @@ def test_drawn_matrix_shows_zero_as_a_dot_and_the_largest_as_a_full_block():
     assert header.split() == ["a", "b"]
     assert first.split() == ["x", "·", "███"]
     assert second.split() == ["yy", "·", "·"]
+
+
+def test_an_empty_translation_has_a_matrix_without_rows():
+    assert demo.draw_matrix(torch.zeros(0, 2), ("a", "b"), ()).split() == ["a", "b"]
