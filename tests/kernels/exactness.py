@@ -88,3 +88,15 @@ def assert_as_exact_as(
         allowed = slack * (same.double() - true).abs().max() + units + 1e-6
         error = (got.double() - true).abs().max()
         assert error <= allowed, f"{name}: error {error:.2e}, allowed {allowed:.2e}"
+
+
+def recorded(step: Callable[[], tuple[Tensor, ...]]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
+    """A step as a CUDA graph, after one call on another stream that compiles its kernels, and the tensors it writes."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    return graph, captured

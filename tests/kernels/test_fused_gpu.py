@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from exactness import DEVICE, assert_as_exact_as, draw, reference, seen_by
+from exactness import DEVICE, assert_as_exact_as, draw, recorded, reference, seen_by
 from packed_layer import layer_and_inputs
 
 from rela.kernels.attention import relu_attention, relu_attention_decode, relu_attention_packed
@@ -148,13 +148,7 @@ def test_a_cuda_graph_captures_forward_and_backward():
         out = layer(x, cu, seed)
         return out, *torch.autograd.grad(out.square().sum(), parameters)
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, captured = recorded(step)
     x.copy_(draw(210, 128, seed=2))
     seed.fill_(8)
     cu.copy_(torch.tensor([0, 40, 130, 205], dtype=torch.int32))

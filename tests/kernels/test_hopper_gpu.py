@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from exactness import DEVICE, assert_as_exact_as, draw, reference, run, seen_by, weights_of
+from exactness import DEVICE, assert_as_exact_as, draw, recorded, reference, run, seen_by, weights_of
 
 from rela.kernels import hopper
 from rela.kernels.attention import (
@@ -290,13 +290,7 @@ def test_a_captured_graph_follows_new_boundaries(calls):
         out = relu_attention_packed(*inputs, cu, cu, 900, 900, scale=0.125, causal=True, dropout=0.1, seed=seed)
         return out, *torch.autograd.grad(out, inputs, d_out)
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, captured = recorded(step)
     with torch.no_grad():
         cu.copy_(boundaries([300, 800, 450]))
         seed.fill_(2)
@@ -386,13 +380,7 @@ def test_a_cuda_graph_captures_both(calls):
         out = relu_attention(q, k, v, scale=0.1, causal=True)
         return out, *torch.autograd.grad(out, (q, k, v), d_out)
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    graph, captured = recorded(step)
     with torch.no_grad():
         q.copy_(draw(2, 3, 640, 128, dtype=torch.bfloat16, seed=9))
     graph.replay()
