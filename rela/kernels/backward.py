@@ -19,13 +19,13 @@ from rela.kernels.scores import (
     differentiate,
     dropout_key,
     head_of,
+    kept,
     load_mask,
     load_rows,
     seeing_queries,
     seen_keys,
     shifted,
     store_rows,
-    weight_kept,
 )
 from rela.kernels.tiles import Tiles, key_gradient_tiles, one_pass, query_gradient_tiles
 
@@ -223,7 +223,7 @@ def query_gradient_kernel(
                 if RAGGED and ACTIVATION == "leaky_relu":
                     b_ds = tl.where(m_seen, b_ds, 0.0)  # a leaky weight has a slope at zero too
                 if seed is not None:
-                    b_ds = tl.where(weight_kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_ds, 0.0)
+                    b_ds = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_ds, 0.0)
                 if d_theta is not None:
                     b_dtheta += tl.sum(b_ds, axis=1)
                 b_dq = tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
@@ -350,7 +350,7 @@ def key_gradient_kernel(
                     if RAGGED and ACTIVATION == "leaky_relu":
                         b_ds = tl.where(m_seen, b_ds, 0.0)
                     if seed is not None:
-                        m_kept = weight_kept(key_0, key_1, drop_below, o_t[None, :], o_s[:, None])
+                        m_kept = kept(key_0, key_1, drop_below, o_t[None, :], o_s[:, None])
                         b_w = tl.where(m_kept, b_w, 0.0)
                         b_ds = tl.where(m_kept, b_ds, 0.0)
                     if d_theta is not None:

@@ -16,12 +16,12 @@ from rela.kernels.scores import (
     activate,
     dropout_key,
     head_of,
+    kept,
     load_mask,
     load_rows,
     seen_keys,
     shifted,
     store_rows,
-    weight_kept,
 )
 from rela.kernels.tiles import Tiles, forward_tiles
 
@@ -167,7 +167,7 @@ def forward_kernel(
                 b_from = tl.where(b_seen > b_best, i_s, b_from)
                 b_best = tl.maximum(b_seen, b_best)
             if seed is not None:
-                b_w = tl.where(weight_kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_w, 0.0)
+                b_w = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_w, 0.0)
             if SKIP:
                 # an empty tile never touches V; the branch keeps V from being loaded ahead
                 if tl.max(tl.abs(b_w)) != 0.0:

@@ -1,4 +1,4 @@
-"""Dropout in the Hopper kernels: scores.weight_kept for two weights at a time.
+"""Dropout in the Hopper kernels: scores.kept for two weights at a time.
 
 The numbers of rows and columns come from tables (hopper_tables.py), and their product is one instruction a weight. For two weights,
 one more puts the upper halves of the products side by side, one takes their signs off, one compares them as floating-point

@@ -31,6 +31,11 @@ def usual(longest: int, rows: int, cu: Tensor | None) -> int:
     return longest if cu is None else min(longest, 2 * ceil_div(rows, max(len(cu) - 1, 1)))
 
 
+def drop_below(dropout: float) -> int:
+    """The dropout rate in units of 2⁻¹⁵, as scores.kept wants it."""
+    return min(round(dropout * 2**15), 2**15 - 1)
+
+
 @dataclass(frozen=True)
 class Problem:
     """Tensors and options of one attention call.
@@ -80,7 +85,7 @@ class Problem:
     @property
     def drop_below(self) -> int:
         """The dropout rate in units of 2⁻¹⁵."""
-        return min(round(self.dropout * 2**15), 2**15 - 1)
+        return drop_below(self.dropout)
 
     @property
     def usual_q(self) -> int:

@@ -7,14 +7,12 @@ writes both gradients. Arithmetic is in float32 whatever the tensors are.
 Legend: N rows, C width; `i_` index, `o_` offsets, `m_` mask, `b_` block held in registers.
 """
 
-import math
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import ceil_div
+from rela.kernels.problem import ceil_div, drop_below
 from rela.kernels.registration import differentiable_operator
 from rela.kernels.rms_norm import PARTIALS, as_rows, block_plan, load_block, load_parameter
 from rela.kernels.scores import dropout_key, kept
@@ -95,8 +93,8 @@ differentiable_operator(fused_residual_norm, _empty_rows, _remember, _differenti
 
 
 def drop_options(dropout: float) -> tuple[int, float]:
-    """The rate in units of 2⁻²⁴, and the factor of what survives."""
-    return math.floor(dropout * 2**24), 1.0 / (1.0 - dropout)
+    """The rate as the kernels take it, and the factor of what survives."""
+    return drop_below(dropout), 1.0 / (1.0 - dropout)
 
 
 @triton.jit

@@ -118,18 +118,6 @@ def mixed(b_bits):
 
 
 @triton.jit
-def kept(key_0, key_1, drop_below, o_t, o_s):
-    """True where dropout keeps a weight: a pure function of the head's key, query and key, whatever the tiles.
-
-    Mixing costs ten instructions a weight where Philox takes fifty. o_t and o_s broadcast against each other;
-    `drop_below` is the dropout rate in units of 2⁻²⁴.
-    """
-    b_row = mixed((o_t.to(tl.uint32) * 0x9E3779B9) ^ key_0)
-    b_bits = mixed(b_row ^ (o_s.to(tl.uint32) * 0x85EBCA6B + key_1))
-    return (b_bits >> 8).to(tl.int32) >= drop_below
-
-
-@triton.jit
 def query_number(key_0, o_t):
     """A random odd number for each query."""
     return mixed((o_t.to(tl.uint32) * 0x9E3779B9) ^ key_0) | 1
@@ -142,11 +130,12 @@ def key_number(key_1, o_s):
 
 
 @triton.jit
-def weight_kept(key_0, key_1, drop_below, o_t, o_s):
-    """`kept` where rows and columns are many: fifteen bits of the product of a query's and a key's number decide.
+def kept(key_0, key_1, drop_below, o_t, o_s):
+    """True where dropout keeps a weight: a pure function of the head's key, query and key, whatever the tiles.
 
-    That is three instructions a weight, since the numbers are computed once a row and once a column. `drop_below` is the
-    dropout rate in units of 2⁻¹⁵.
+    Fifteen bits of the product of a query's and a key's number decide. That is three instructions a weight, since the numbers
+    are computed once a row and once a column, where Philox takes fifty. o_t and o_s broadcast against each other;
+    `drop_below` is the dropout rate in units of 2⁻¹⁵.
     """
     b_bits = query_number(key_0, o_t) * key_number(key_1, o_s)
     return ((b_bits >> 16) & 0x7FFF).to(tl.int32) >= drop_below
