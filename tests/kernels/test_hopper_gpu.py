@@ -35,6 +35,7 @@ TYPES = [torch.bfloat16, torch.float16]
 def any_length(monkeypatch):
     """Short problems, too: more edges in less time."""
     monkeypatch.setattr(hopper, "LEAST", 1)
+    monkeypatch.setattr(hopper, "LEAST_DECODED", 1)
 
 
 @pytest.fixture
@@ -49,8 +50,6 @@ def calls(monkeypatch):
             return original(*arguments)
 
         monkeypatch.setattr(hopper, name, noted)
-    monkeypatch.setattr("rela.kernels.decode.ON_HOPPER", True)
-    monkeypatch.setattr("rela.kernels.forward.STATISTICS_ON_HOPPER", True)
     return names
 
 
