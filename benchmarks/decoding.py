@@ -8,7 +8,8 @@ drawn as in text, log-normal; a batch of Marian's then runs to its longest sente
 counts where its sentence still needs it. All sides run in one process and take turns pass by pass, forth and back, those
 that replay graphs first and then those whose kernels the host launches one by one. A run's speed is the median of its passes; rows
 hold the median of the runs, and ratios are those of the same run. A side's clock runs from token ids to hypotheses on the
-host. `--draw FILE` draws the figure of rows measured before.
+host. sparsemax and 1.5-entmax decode by the reference; "softmax:reference" is softmax that does so too. `--draw FILE` draws the
+figure of rows measured before.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--kinds",
-        default="softmax,sparsemax,entmax15,rela-g,rela-i",
-        help="the first is what the others are compared with",
+        default="softmax,rela-g,rela-i,sparsemax,entmax15,softmax:reference",
+        help="the first is what the others are compared with; one with :reference decodes by the reference",
     )
     parser.add_argument(
         "--marian", action="store_true", help="also Hugging Face Marian of the same sizes, SDPA, bfloat16"
@@ -92,7 +93,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--reference-lengths",
         default="10,30",
-        help="and those that sparsemax and entmax are, which decode by the reference",
+        help="and those that sides are which decode by the reference",
     )
     parser.add_argument("--sentences", type=int, default=2, help="different sentences, and at least one batch")
     parser.add_argument("--seconds", type=float, default=0.2, help="of a side in one run, in the mean")
@@ -111,7 +112,7 @@ def arguments() -> argparse.Namespace:
 
 def by_host(name: str) -> bool:
     """Whether the host launches every kernel of a side one by one, so that it is slow."""
-    return name.startswith(("marian", "sparsemax", "entmax"))
+    return name.startswith(("marian", "sparsemax", "entmax")) or name.endswith(":reference")
 
 
 def lengths_of_side(name: str, options: argparse.Namespace) -> str:
@@ -139,28 +140,31 @@ def draw_sources(length: str, batch: int, options: argparse.Namespace) -> list[l
     return [sources[start : start + batch] for start in range(0, count, batch)]
 
 
-def rela_side(kind: str, options: argparse.Namespace, device: torch.device) -> Side:
+def rela_side(name: str, options: argparse.Namespace, device: torch.device) -> Side:
     """Our own search, as the Translator runs it: on the device where it can, else the reference."""
     torch.manual_seed(1)
+    kind, _, engine = name.partition(":")
     config = ModelConfig(
         vocabulary_size=options.vocabulary, width=options.width, heads=options.width // 64 or 1,
         feed_forward=4 * options.width, encoder_layers=options.layers, decoder_layers=options.layers, max_length=256,
         encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
     )  # fmt: skip
     model = Transformer(config).to(device).eval()
-    decode = DecodeConfig(beam=options.beam, length_penalty=options.length_penalty, precision=options.precision)
-    engine = Engine(model)
-    if reason := why_not_graphs(model, decode):
+    decode = DecodeConfig(
+        beam=options.beam, length_penalty=options.length_penalty, precision=options.precision, engine=engine or "auto"
+    )
+    chosen = Engine(model)
+    if not engine and (reason := why_not_graphs(model, decode)):
         print(f"{kind} by the reference: {reason}")
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
         limits = [len(source) for source in sources]
-        search = engine.search_for(decode)
+        search = chosen.search_for(decode)
         if search is not None:
             found = search.search(sources, limits)
         else:
-            with engine.reference_precision(decode):
+            with chosen.reference_precision(decode):
                 found = reference_search(model, sources, limits, decode)
         assert all(len(best[0].tokens) == limit for best, limit in zip(found, limits, strict=True))
 
@@ -262,45 +266,52 @@ def print_rows(rows: list[dict]) -> None:
     for row in rows:
         marian = "" if row["ratio_to_marian"] is None else f"  {row['ratio_to_marian']:6.2f}× marian"
         print(
-            f"batch {row['batch']:3d} length {row['source_length']:>5s} {row['side']:10s} {row['tokens_per_second']:>10,} "
+            f"batch {row['batch']:3d} length {row['source_length']:>5s} {row['side']:17s} {row['tokens_per_second']:>10,} "
             f"tokens/s ± {row['spread']:.0%}  {row['ratio_to_first']:.3f}×{marian}",
             flush=True,
         )
 
 
 def draw(rows: list[dict], path: Path) -> None:
-    """Speed by source length, a panel for each batch size."""
+    """Speed by source length, a panel for each batch size; below it, that of the sides that replay graphs over the first's."""
     from rela.plots.style import SMALL, TEXT, line_styles, new_figure, save_figure
 
     batches = sorted({row["batch"] for row in rows})
     names = list(dict.fromkeys(row["side"] for row in rows))
     styles = line_styles(names)
-    panels = new_figure(height=2.9).subplots(1, len(batches), squeeze=False)[0]
-    for axes, batch in zip(panels, batches, strict=True):
+    panels = new_figure(height=4.2).subplots(2, len(batches), squeeze=False, sharex="col", height_ratios=(3, 2))
+    for panel in panels[1, 1:]:
+        panel.sharey(panels[1, 0])
+    for axes, batch in zip(panels.T, batches, strict=True):
         for name in names:
             points = sorted(
-                (int(row["source_length"]), row["tokens_per_second"])
+                (int(row["source_length"]), row["tokens_per_second"], row["ratio_to_first"])
                 for row in rows
                 if row["side"] == name and row["batch"] == batch and row["source_length"].isdigit()
             )
             style = styles[name]
-            axes.plot(
-                *zip(*points, strict=True), color=style.color, marker=style.marker, markersize=style.size, label=name
-            )
-        axes.set_yscale("log")
-        axes.set_title(f"batch {batch}", fontsize=TEXT)
-        axes.set_xlabel("source length (subwords)", fontsize=TEXT)
-        axes.tick_params(labelsize=SMALL)
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("target tokens a second", fontsize=TEXT)
-    panels[0].figure.legend(
-        *panels[0].get_legend_handles_labels(),
+            lengths, speeds, ratios = zip(*points, strict=True)
+            for panel, values in zip(axes, (speeds, ratios), strict=True):
+                if panel is axes[0] or not by_host(name):
+                    panel.plot(
+                        lengths, values, color=style.color, marker=style.marker, markersize=style.size, label=name
+                    )
+        axes[0].set_yscale("log")
+        axes[0].set_title(f"batch {batch}", fontsize=TEXT)
+        axes[1].set_xlabel("source length (subwords)", fontsize=TEXT)
+        for panel in axes:
+            panel.tick_params(labelsize=SMALL)
+            panel.grid(alpha=0.3)
+    panels[0, 0].set_ylabel("target tokens a second", fontsize=TEXT)
+    panels[1, 0].set_ylabel(f"speed / {names[0]}", fontsize=TEXT)
+    panels[0, 0].figure.legend(
+        *panels[0, 0].get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=len(names),
+        ncols=min(len(names), 4),
         fontsize=SMALL,
         frameon=False,
     )
-    save_figure(panels[0], path)
+    save_figure(panels[0, 0], path)
 
 
 if __name__ == "__main__":
