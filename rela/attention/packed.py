@@ -112,7 +112,8 @@ def unpad(dense: Tensor, cu: Tensor, tokens: int) -> Tensor:
 def sentence_of(cu: Tensor, tokens: int) -> Tensor:
     """[tokens]: which sentence each packed token belongs to; filler gets the number of sentences."""
     token = torch.arange(tokens, device=cu.device, dtype=cu.dtype)
-    return torch.searchsorted(cu[1:].contiguous(), token, right=True)
+    # In all of cu, not in cu[1:]: compiled for a GPU, searchsorted reads a slice from its tensor's start (pytorch#182343).
+    return torch.searchsorted(cu, token, right=True) - 1
 
 
 def flash_softmax_serves(q: Tensor, v: Tensor, kind: Kind) -> bool:

@@ -150,6 +150,19 @@ def test_packed_softmax_on_a_gpu(causal: bool, groups: int, dtype: torch.dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_packed_reference_compiled_for_a_gpu(causal: bool):
+    """Kinds without a kernel train through it: every token must find its own sentence, filler none."""
+    q, k, v = (normal(9, 2, 16, seed=n).cuda().requires_grad_() for n in range(3))
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32, device="cuda") for cu in ([0, 3, 5, 7], [0, 4, 4, 8]))
+    options = (cu_q, cu_k, 3, 4, "topk:2", causal, 0.25, 0.0, 0.0)
+    plain = gradients(through_padding(q, k, v, *options), q, k, v)
+    compiled = gradients(torch.compile(through_padding, dynamic=False)(q, k, v, *options), q, k, v)
+    for mine, true in zip((compiled[0], *compiled[1]), (plain[0], *plain[1]), strict=True):
+        assert_close(mine, true)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["softmax", "rela-g", "rela-i", "relu2-g", "rela-g-leaky", "rela-g-gelu"])
 def test_modules_compile_on_a_gpu(kind: str):
     """The fused kernels and norms inside one graph, the first call of the process included."""

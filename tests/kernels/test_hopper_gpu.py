@@ -307,7 +307,7 @@ def test_a_captured_graph_follows_new_boundaries(calls):
 )
 def test_everything_else_stays_with_the_plain_kernels(change, calls):
     dtype = torch.float32 if change == "float32" else torch.bfloat16
-    T = 300 if change == "short" else 600
+    T = 100 if change == "short" else 600
     q, k, v = (draw(1, 2, T, 64 + (change == "unaligned"), dtype=dtype, seed=i)[..., :64] for i in range(3))
     options: dict[str, object] = {
         "deterministic": {"deterministic": True},
