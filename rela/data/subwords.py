@@ -83,15 +83,6 @@ class Subwords:
         """The written form of each id; ▁ marks the first piece of a word."""
         return self.processor.id_to_piece(self._known([int(index) for index in ids]))
 
-    def word_of_piece(self, pieces: Sequence[str]) -> list[int]:
-        """For each piece the index of its white-space word, counting from 0."""
-        words, word = [], -1
-        for piece in pieces:
-            if piece.startswith(WORD_START) or word < 0:
-                word += 1
-            words.append(word)
-        return words
-
     def _known(self, ids: list[int]) -> list[int]:
         for index in ids:
             if not 0 <= index < self.size:

@@ -8,6 +8,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rela.analysis.words import word_index, words
 from rela.data.corpus import CorpusError
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords, train_subwords
 
@@ -29,11 +30,7 @@ def test_specials_and_size(subwords):
 def test_text_survives_up_to_white_space_and_words_are_those_of_split(subwords, text):
     ids = subwords.encode(text)
     assert subwords.decode(ids) == " ".join(text.split())
-    pieces = subwords.pieces(ids)
-    owners = subwords.word_of_piece(pieces)
-    words = ["".join(p for p, o in zip(pieces, owners, strict=True) if o == w).removeprefix("▁")
-             for w in range(len(text.split()))]  # fmt: skip
-    assert words == text.split()
+    assert list(words(subwords.pieces(ids))) == text.split()
 
 
 def test_characters_are_not_rewritten(subwords):
@@ -41,14 +38,7 @@ def test_characters_are_not_rewritten(subwords):
 
 
 def test_the_word_mark_in_a_text_does_not_split_a_word(subwords):
-    pieces = subwords.pieces(subwords.encode("cat▁cat mice"))
-    assert max(subwords.word_of_piece(pieces)) == 1
-
-
-def test_word_of_piece_known_answers(subwords):
-    assert subwords.word_of_piece(["▁a", "b", "▁", "c", "▁d"]) == [0, 0, 1, 1, 2]
-    assert subwords.word_of_piece(["a", "b", "▁c"]) == [0, 0, 1]
-    assert subwords.word_of_piece([]) == []
+    assert max(word_index(subwords.pieces(subwords.encode("cat▁cat mice")))) == 1
 
 
 def test_batches_agree_with_single_texts(subwords):
