@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rela.data.plan import Numbers, plan_bucketed, plan_static
+from rela.data.plan import Numbers, plan_by_length, plan_mixed
 from rela.data.shards import PreparedCorpus, Shard
 from rela.data.subwords import BOS, EOS, PAD
 
@@ -204,8 +204,11 @@ class Planner:
             raise ValueError(f"tokens is {tokens}; wanted at least 1")
         self.corpus, self.tokens = corpus, tokens
         self.seed = None if seed is None else seed % (1 << 63)
-        self.shape = static_shape(corpus, tokens, source_limit) if static else None
-        self.source_limit = self.shape.source if self.shape else source_limit or default_source_limit(corpus, tokens)
+        full = static_shape(corpus, tokens, source_limit)
+        self.shape = full if static else None
+        # Training's batches hold the same pairs whether or not filler makes them of one size: on a CPU as on a GPU.
+        self.full = full if static or seed is not None else None
+        self.source_limit = self.full.source if self.full else source_limit or default_source_limit(corpus, tokens)
         self.too_long: dict[int, int] = {}
 
     @property
@@ -226,13 +229,12 @@ class Planner:
         fits = (sizes <= limits).all(axis=1)
         self.too_long[number] = int(len(sizes) - fits.sum())
         members = np.flatnonzero(fits).astype(np.int32)
-        generator = None
         if self.seed is not None:
             generator = np.random.default_rng([self.seed, epoch, 1 + number])
             members = generator.permutation(np.repeat(members, self._repeats(shard, number, epoch)[members]))
-        if self.shape is None:
-            return plan_bucketed(members, sizes, limits, generator)
-        return plan_static(members, sizes, np.array([self.shape.source, self.shape.target, self.shape.sentences]))
+        if self.full is None:
+            return plan_by_length(members, sizes, limits)
+        return plan_mixed(members, sizes, np.array([self.full.source, self.full.target, self.full.sentences]))
 
     def _repeats(self, shard: Shard, number: int, epoch: int) -> NDArray[np.int64]:
         """How often each pair is seen in this epoch.
