@@ -7,7 +7,7 @@ Weights are random, so that no hypothesis ever ends by itself: every side decode
 drawn as in text, log-normal; a batch of Marian's then runs to its longest sentence, as `generate` does, and a token
 counts where its sentence still needs it. All sides run in one process and take turns pass by pass, forth and back, those
 that replay graphs first and then those whose kernels the host launches one by one. A run's speed is the median of its passes; rows
-hold the median of the runs, and ratios are those of the same run. A side's clock runs from token ids to hypotheses on the
+hold the median of the runs, and ratios are those of the same run. A side's clock runs from token ids to the best hypotheses on the
 host. sparsemax and 1.5-entmax decode by the reference; "softmax:reference" is softmax that does so too. `--draw FILE` draws the
 figure of rows measured before.
 """
@@ -162,7 +162,7 @@ def rela_side(name: str, options: argparse.Namespace, device: torch.device) -> S
         limits = [len(source) for source in sources]
         search = chosen.search_for(decode)
         if search is not None:
-            found = search.search(sources, limits)
+            found = search.search_later(sources, limits, nbest=1)()
         else:
             with chosen.reference_precision(decode):
                 found = reference_search(model, sources, limits, decode)

@@ -207,8 +207,8 @@ class DecodeConfig:
     max_length_ratio: float = 2.0
     """A translation has at most this many subwords for each of the source, plus `max_length_extra`."""
     max_length_extra: int = 50
-    batch_tokens: int = 4096
-    """Source tokens decoded together, padding included."""
+    batch_tokens: int | None = None
+    """Source tokens decoded together, padding included; without a number, 16,384 by graphs and 4,096 by the reference."""
     engine: str = "auto"
     """"graphs", a search that stays on the GPU; "reference", step by step in PyTorch; "auto": graphs where they serve."""
     precision: str = "auto"
@@ -222,7 +222,7 @@ class DecodeConfig:
         require(self.length_penalty >= 0, "length_penalty", self.length_penalty, "at least 0")
         require(0 < self.max_length_ratio < math.inf, "max_length_ratio", self.max_length_ratio, "above 0")
         require(self.max_length_extra >= 0, "max_length_extra", self.max_length_extra, "at least 0")
-        require(self.batch_tokens >= 1, "batch_tokens", self.batch_tokens, "at least 1")
+        require(self.batch_tokens is None or self.batch_tokens >= 1, "batch_tokens", self.batch_tokens, "at least 1")
         require(
             self.engine in ("auto", "reference", "graphs"), "engine", self.engine, '"auto", "reference" or "graphs"'
         )

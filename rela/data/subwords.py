@@ -84,9 +84,10 @@ class Subwords:
         return self.processor.id_to_piece(self._known([int(index) for index in ids]))
 
     def _known(self, ids: list[int]) -> list[int]:
-        for index in ids:
-            if not 0 <= index < self.size:
-                raise ValueError(f"id {index} is not in the vocabulary of {self.size} pieces")
+        size = self.size
+        for index in (min(ids, default=0), max(ids, default=0)):
+            if not 0 <= index < size:
+                raise ValueError(f"id {index} is not in the vocabulary of {size} pieces")
         return ids
 
     def __reduce__(self) -> tuple[type[Subwords], tuple[bytes]]:

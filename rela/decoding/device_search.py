@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from rela.decoding.network import ENCODER_QUERIES, Network
 
 Answers = Callable[[], list[list[Hypothesis]]]
 """Waits for a search that has been launched, and gives the hypotheses of each source."""
+Meanwhile = Iterator[object]
+"""Short pieces of work, one at each `next`. A thread would not do: while it makes text, it keeps Python to itself."""
+NOTHING: Meanwhile = iter(())
 
 # Sentences of a batch at most, and the sizes of steps.
 PLACES = 256
@@ -30,6 +34,8 @@ SEATS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SLOTS = 1 << 18
 # The host looks at who is done after so many steps, and reads each look when the steps after it are already queued.
 LOOK_EVERY = 2
+# Bytes of pageable memory of which CUDA takes its own copy at once; beyond, it waits for the device.
+PAGEABLE = 1 << 16
 # Encoders of up to so many tokens are graphs; larger ones keep the device busy without.
 ENCODER_GRAPH_TOKENS = 1 << 14
 
@@ -61,33 +67,43 @@ class DeviceSearch:
         """Hypotheses of each source, best first; limits are those of `beam_search`."""
         return self.search_later(sources, limits)()
 
-    def search_later(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Answers:
+    def search_later(
+        self, sources: Sequence[Sequence[int]], limits: Sequence[int], nbest: int | None = None, meanwhile: Meanwhile = NOTHING
+    ) -> Answers:  # fmt: skip
         """`search` whose last steps may still be under way; the call that gives its answers waits for them.
 
-        The next search may begin before: the device copies the answers out first.
+        The next search may begin before: the device copies the answers out first. Of all hypotheses, or of the
+        `nbest` best of each source alone, which are fewer to make. Where the host would wait for the device, it does
+        pieces of what there is to do `meanwhile`.
         """
-        found = [self.search_batch(sources[chunk], limits[chunk]) for chunk in chunks_of(limits, self.beam)]
+        nbest = self.beam if nbest is None else min(nbest, self.beam)
+        found = [
+            self.search_batch(sources[chunk], limits[chunk], nbest, meanwhile) for chunk in chunks_of(limits, self.beam)
+        ]
         return lambda: [hypotheses for answers in found for hypotheses in answers()]
 
-    def search_batch(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Answers:
+    def search_batch(
+        self, sources: Sequence[Sequence[int]], limits: Sequence[int], nbest: int, meanwhile: Meanwhile
+    ) -> Answers:
         buffers = self.begin(sources, limits)
-        living, seats = list(range(len(sources))), 0
+        living = list(range(len(sources)))
+        seats = smallest_above(len(living), SEATS)
         looks = deque[Look]()
         steps = max(limits) + 1
         while steps > 0:
-            if smallest_above(len(living), SEATS) != seats:
-                seats = smallest_above(len(living), SEATS)
-                buffers.seat(living, seats)
+            if (enough := smallest_above(len(living), SEATS)) != seats:
+                seats = enough
+                buffers.seat(living)
             for _ in range(min(steps, LOOK_EVERY)):
                 buffers.graphs(("step", seats), lambda seats=seats: self.step(seats))  # type: ignore[misc]
             steps -= LOOK_EVERY
             looks.append(buffers.look())
             if len(looks) > 1:
-                done = looks.popleft().read()
+                done = looks.popleft().read(meanwhile)
                 living = [place for place in living if not done[place]]
                 if not living:
                     break
-        return self.collect(len(sources), max(limits))
+        return self.collect(len(sources), max(limits), nbest)
 
     def begin(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Buffers:
         """Encode the sources into the buffers and put an empty hypothesis at each place."""
@@ -124,7 +140,7 @@ class DeviceSearch:
         assert buffers is not None
         state = buffers.state
         rows, vocabulary = seats * self.beam, network.output.size(0)
-        in_chain = rows <= network.thin_rows
+        in_chain = rows <= network.chain_rows
         hidden = network.step(
             state, buffers.places, buffers.room, buffers.cache, buffers.memory, buffers.seated, sentences=seats,
             beam=self.beam, in_chain=in_chain,
@@ -143,28 +159,28 @@ class DeviceSearch:
             vocabulary=vocabulary, eos=EOS, in_chain=in_chain,
         )  # fmt: skip
 
-    def collect(self, count: int, longest: int) -> Answers:
-        """The finished hypotheses of each place, once they have come to the host."""
+    def collect(self, count: int, longest: int, nbest: int) -> Answers:
+        """The best finished hypotheses of each place, once they have come to the host."""
         from rela.kernels import beam_step
 
         buffers = self.buffers
         assert buffers is not None
-        state = buffers.state
-        tokens = torch.empty(count, self.beam, longest, dtype=torch.int32, device=self.device)
-        beam_step.read_back(state, buffers.room, tokens, places=count)
-        found = [tokens, state.finished[:count], state.finished_log_probs[:count], state.finished_lengths[:count]]
-        copies, event = copy_to_host(found)
+        found = torch.empty(count, nbest, 3 + longest, dtype=torch.int32, device=self.device)
+        beam_step.read_back(buffers.state, buffers.room, found, places=count)
+        copy, event = copy_to_host(found)
 
         def answers() -> list[list[Hypothesis]]:
             if event is not None:
                 event.synchronize()
+            rows = copy.flatten(0, 1)
+            scores, log_probs = rows[:, :2].T.contiguous().view(torch.float32).tolist()
+            hypotheses = [
+                Hypothesis(tuple(row[3 : 3 + row[2]]), log_prob, score)
+                for row, log_prob, score in zip(rows.tolist(), log_probs, scores, strict=True)
+            ]
             return [
-                [
-                    Hypothesis(tuple(words[:length]), log_prob, score)
-                    for words, score, log_prob, length in zip(*place, strict=True)
-                    if score > float("-inf")
-                ]
-                for place in zip(*(copy.tolist() for copy in copies), strict=True)
+                [hypothesis for hypothesis in hypotheses[i : i + nbest] if hypothesis.score > float("-inf")]
+                for i in range(0, len(hypotheses), nbest)
             ]
 
         return answers
@@ -195,37 +211,38 @@ class Buffers:
         )  # fmt: skip
         # All that a batch brings, in one tensor and so in one copy.
         most_blocks = sizes.tokens // ENCODER_QUERIES + PLACES + 1
-        lengths = [sizes.tokens, sizes.tokens, 4 * smallest_above(most_blocks), PLACES, 1]
-        self.inputs = table(torch.int32, sum(lengths))
-        self.ids, self.positions, blocks, self.limits, self.room = self.inputs.split(lengths)
+        lengths = [sizes.tokens, sizes.tokens, 4 * smallest_above(most_blocks), PLACES, 5 * PLACES, 1]
+        self.inputs, self.starts = table(torch.int32, sum(lengths)), np.cumsum([0, *lengths[:-1]])
+        self.ids, self.positions, blocks, self.limits, self.seating, self.room = self.inputs.split(lengths)
         self.blocks = blocks.view(-1, 4)
-        self.seating = table(torch.int32, PLACES * 5)
         self.places, self.seated = self.seating[:PLACES], self.seating[PLACES:].view(PLACES, 4)
         self.pages = [Page.on(device) for _ in range(3)]
 
     def fill(self, layout: Layout, limits: Sequence[int], room: int) -> None:
-        """Bring a batch."""
-        inputs = np.zeros(self.inputs.numel(), dtype=np.int32)
-        parts = np.split(inputs, np.cumsum([len(self.ids), len(self.positions), self.blocks.numel(), PLACES]))
-        parts[0][: len(layout.ids)] = layout.ids
-        parts[1][: len(layout.positions)] = layout.positions
-        parts[2][: layout.blocks.size] = layout.blocks.ravel()
-        parts[3][: len(limits)] = limits
-        parts[4][0] = room
+        """Bring a batch, every sentence of it in a seat."""
         self.layout = layout
+        seating = self.seats_of(range(len(limits)))
+        parts = [layout.ids, layout.positions, layout.blocks.ravel(), np.array(limits), seating, np.array([room])]
+        inputs = np.zeros(self.inputs.numel(), dtype=np.int32)
+        for start, part in zip(self.starts, parts, strict=True):
+            inputs[start : start + len(part)] = part
         upload(inputs, self.inputs)
 
-    def seat(self, living: list[int], seats: int) -> None:
+    def seat(self, living: list[int]) -> None:
         """Let the next steps serve these places; the other seats stay empty."""
-        table = np.zeros((PLACES, 4), dtype=np.int32)
-        places = np.full(PLACES, -1, dtype=np.int32)
+        upload(self.seats_of(living), self.seating)
+
+    def seats_of(self, living: Sequence[int]) -> NDArray[np.int32]:
+        """The places in the first seats, [PLACES], and their rows and keys as a table [PLACES, 4]."""
         count = len(living)
+        places = np.full(PLACES, -1, dtype=np.int32)
         places[:count] = living
+        table = np.zeros((PLACES, 4), dtype=np.int32)
         table[:count, 0] = np.arange(count) * self.beam
         table[:count, 1] = self.beam
-        table[:count, 2] = self.layout.starts[living]
-        table[:count, 3] = self.layout.lengths[living]
-        upload(np.concatenate([places, table.ravel()]), self.seating)
+        table[:count, 2] = self.layout.starts[places[:count]]
+        table[:count, 3] = self.layout.lengths[places[:count]]
+        return np.concatenate([places, table.ravel()])
 
     def look(self) -> Look:
         """Ask who is done, to be read later."""
@@ -257,9 +274,12 @@ class Look:
 
     page: Page
 
-    def read(self) -> list[int]:
-        if self.page.event is not None:
-            self.page.event.synchronize()
+    def read(self, meanwhile: Meanwhile) -> list[int]:
+        event = self.page.event
+        if event is not None:
+            while not event.query() and next(meanwhile, NOTHING) is not NOTHING:
+                pass
+            event.synchronize()
         return self.page.done.tolist()
 
 
@@ -278,7 +298,8 @@ class Layout:
     def of(sources: Sequence[Sequence[int]]) -> Layout:
         lengths = np.fromiter((len(source) + 1 for source in sources), np.int32, len(sources))
         starts = np.cumsum(lengths, dtype=np.int32) - lengths
-        ids = np.fromiter((token for source in sources for token in (*source, EOS)), np.int32, int(lengths.sum()))
+        tokens = chain.from_iterable((*source, EOS) for source in sources)
+        ids = np.fromiter(tokens, np.int32, int(lengths.sum()))
         positions = np.arange(len(ids), dtype=np.int32) - np.repeat(starts, lengths)
         per_sentence = -(-lengths // ENCODER_QUERIES)
         sentence = np.repeat(np.arange(len(sources)), per_sentence)
@@ -327,17 +348,16 @@ def grown(old: int, needed: int) -> int:
 
 
 def upload(array: NDArray[np.int32], out: Tensor) -> None:
-    # From pageable memory: CUDA takes its own copy before the call returns, and nothing waits for the device.
-    out.copy_(torch.from_numpy(array), non_blocking=True)
+    """Copy to the device, and wait for nothing."""
+    source = torch.from_numpy(array)
+    out.copy_(source.pin_memory() if out.is_cuda and array.nbytes > PAGEABLE else source, non_blocking=True)
 
 
-def copy_to_host(tensors: Sequence[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:
-    """Copies on the host, and the event that says they have come."""
-    cuda = tensors[0].is_cuda
-    copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=cuda) for tensor in tensors]
-    for copy, tensor in zip(copies, tensors, strict=True):
-        copy.copy_(tensor, non_blocking=True)
-    event = torch.cuda.Event() if cuda else None
+def copy_to_host(tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """A copy on the host, and the event that says it has come."""
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    copy.copy_(tensor, non_blocking=True)
+    event = torch.cuda.Event() if tensor.is_cuda else None
     if event is not None:
         event.record()
-    return copies, event
+    return copy, event

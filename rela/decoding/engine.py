@@ -31,14 +31,14 @@ class Engine:
         """The search on the device, or None where the reference serves; engine="graphs" raises the reason instead."""
         if decode.engine == "reference":
             return None
+        versions = self.versions()
+        if self.made is not None and self.asked == (decode, versions):
+            return self.made[1]
         reason = why_not_graphs(self.model, decode)
         if decode.engine == "graphs" and reason is not None:
             raise ValueError(f'engine is "graphs", which cannot serve here: {reason}')
         if reason is not None:
             return None
-        versions = self.versions()
-        if self.made is not None and self.asked == (decode, versions):
-            return self.made[1]
         dtype = self.precision(decode)
         key = decode.beam, decode.length_penalty, dtype, versions
         if self.made is None or self.made[0] != key:
@@ -46,6 +46,10 @@ class Engine:
             self.made = key, DeviceSearch(Network(self.model, dtype), decode.beam, decode.length_penalty)
         self.asked = decode, versions
         return self.made[1]
+
+    def uses_graphs(self, decode: DecodeConfig) -> bool:
+        """Whether search stays on the device."""
+        return decode.engine != "reference" and why_not_graphs(self.model, decode) is None
 
     def versions(self) -> tuple:
         """What changes whenever a weight is written to; tensors made for inference count nothing, and are not trained."""

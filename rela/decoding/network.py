@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 WEIGHTS = ("softmax", "relu", "relu2", "leaky_relu")
 NORMS = ("none", "rms", "rms-i", "gated-rms")
-# Up to so many rows a product and the norm before it are one kernel of ours, beyond it cuBLAS is faster.
-FEW_ROWS = 32
+# Up to so many rows all kernels of a step are ours, and each starts early; beyond it cuBLAS is faster.
+CHAIN_ROWS = 256
+# Up to so many of them a norm and the product behind it are one kernel.
+THIN_ROWS = 4
 # Inner sizes of thin products are split into parts of this size, summed by whoever reads them.
 PART = 512
 # Queries of one program of the encoder's attention.
@@ -91,8 +93,8 @@ class Network:
         self.config, self.dtype = model.config, dtype
         self.device = model.output.weight.device
         self.heads = model.config.heads
-        # float32 products in three TF32 parts do not fit into the registers of a thin program of many rows
-        self.thin_rows = FEW_ROWS if dtype == torch.bfloat16 else 0
+        # float32 products in three TF32 parts do not fit into the registers of a program
+        self.chain_rows, self.thin_rows = (CHAIN_ROWS, THIN_ROWS) if dtype == torch.bfloat16 else (0, 0)
         self.encoder = [self.layer(layer) for layer in model.encoder]
         self.decoder = [self.layer(layer) for layer in model.decoder]
         self.encoder_norms = self.norms([(x.attention_residual, x.feed_forward_residual) for x in model.encoder],
@@ -166,7 +168,7 @@ class Network:
         """
         first, norms = self.encoder_norms
         residual = self.source_table[ids].float() * self.scale + self.positions[positions]
-        stream = Stream(residual, residual.to(self.dtype, copy=True), thin=False)
+        stream = Stream(residual, residual.to(self.dtype, copy=True))
         if first is not None:
             stream.norm_alone(first)
         for i, layer in enumerate(self.encoder):
@@ -223,7 +225,7 @@ class Network:
             state.last, places, state.lengths, self.target_table, self.positions, self.scale, first, residual, x,
             beam=beam, in_chain=in_chain,
         )  # fmt: skip
-        stream = Stream(residual, x, thin=in_chain)
+        stream = Stream(residual, x, in_chain, thin=rows <= self.thin_rows)
         for i, layer in enumerate(self.decoder):
             attention, cross = layer.attention, layer.cross
             assert cross is not None
@@ -248,11 +250,11 @@ class Network:
 class Stream:
     """The residual of some rows, what the next product takes of it, and a change that waits to be added.
 
-    A `thin` stream has few rows: its kernels are ours throughout, and a chain in which each starts early.
+    In a chain all kernels are ours, and each starts early; where rows are few (`thin`), norms are part of products.
     """
 
-    def __init__(self, residual: Tensor, x: Tensor, thin: bool) -> None:
-        self.residual, self.x, self.thin = residual, x, thin
+    def __init__(self, residual: Tensor, x: Tensor, in_chain: bool = False, thin: bool = False) -> None:
+        self.residual, self.x, self.in_chain, self.thin = residual, x, in_chain, thin
         self.pending: tuple[Change, Norm] | None = None
 
     def add(self, change: Change, norm: Norm) -> None:
@@ -268,27 +270,28 @@ class Stream:
         from rela.kernels.step_layers import residual_norm
 
         if self.pending is not None:
-            residual_norm(self.residual, *self.pending, self.residual, self.x, in_chain=self.thin)
+            residual_norm(self.residual, *self.pending, self.residual, self.x, in_chain=self.in_chain)
             self.pending = None
 
     def project(self, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:
         """x · weightᵀ + bias, [R, N], after what waits has been added."""
         from rela.kernels.step_layers import norm_linear, thin_linear
 
-        if self.thin:
-            out = torch.empty(self.x.size(0), weight.size(0), dtype=weight.dtype, device=weight.device)
-            if self.pending is None:
-                thin_linear(self.x, weight, bias, out, relu=relu, in_chain=True)
-            else:
-                residual = torch.empty_like(self.residual)
-                norm_linear(self.residual, *self.pending, residual, weight, bias, out, relu=relu, in_chain=True)
-                self.residual, self.pending = residual, None
-            return out
-        self.settle()
-        if relu and weight.is_cuda:
-            return torch._addmm_activation(bias, self.x, weight.t())
-        out = torch.addmm(bias, self.x, weight.t())
-        return out.relu_() if relu else out
+        if not self.in_chain:
+            self.settle()
+            if relu and weight.is_cuda:
+                return torch._addmm_activation(bias, self.x, weight.t())
+            product = torch.addmm(bias, self.x, weight.t())
+            return product.relu_() if relu else product
+        out = torch.empty(self.x.size(0), weight.size(0), dtype=weight.dtype, device=weight.device)
+        if self.thin and self.pending is not None:
+            residual = torch.empty_like(self.residual)
+            norm_linear(self.residual, *self.pending, residual, weight, bias, out, relu=relu, in_chain=True)
+            self.residual, self.pending = residual, None
+        else:
+            self.settle()
+            thin_linear(self.x, weight, bias, out, relu=relu, in_chain=True)
+        return out
 
     def change(
         self, inputs: Tensor, weight: Tensor, bias: Tensor, squares: Tensor | None = None, epsilon: float = 0.0
@@ -296,9 +299,12 @@ class Stream:
         """inputs · weightᵀ as a change, to which the bias and, unless the stream is thin, 1/RMS are still to come."""
         from rela.kernels.step_layers import Change, thin_linear
 
-        if not self.thin:
+        if not self.in_chain:
             return Change(inputs @ weight.t(), bias, squares, epsilon)
         parts = max(1, weight.size(1) // PART)
         y = torch.empty(parts, inputs.size(0), weight.size(0), dtype=torch.float32, device=weight.device)
-        thin_linear(inputs, weight, None, y, squares, epsilon, in_chain=True)
-        return Change(y, bias)
+        if self.thin:
+            thin_linear(inputs, weight, None, y, squares, epsilon, in_chain=True)
+            return Change(y, bias)
+        thin_linear(inputs, weight, None, y, in_chain=True)
+        return Change(y, bias, squares, epsilon)

@@ -20,7 +20,7 @@ from rela.data.batching import Batch, StaticShape, pack
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
 from rela.decoding.ahead import Ahead
 from rela.decoding.beam import Hypothesis, beam_search
-from rela.decoding.device_search import Answers
+from rela.decoding.device_search import NOTHING, Answers, Meanwhile
 from rela.decoding.engine import Engine
 from rela.decoding.sampling import sample
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
@@ -32,6 +32,8 @@ from rela.model.transformer import KEY_MULTIPLE, Transformer, round_up
 # Matrix products give a row the same bits whatever the other rows are, if there are enough of them and their
 # number is a multiple of the kernel's block; so a translation does not depend on the sentences beside it.
 ROW_MULTIPLE = 8
+# Source tokens of a batch, unless asked for otherwise: what fills a GPU is more than a CPU has the memory for.
+GRAPHS_TOKENS, REFERENCE_TOKENS = 16_384, 4096
 # Lines that are read, sorted by length and translated together when input is streamed.
 WINDOW = 2048
 
@@ -140,28 +142,33 @@ class Translator:
     def translate_window(
         self, ids: list[list[int]], nbest: int, decode: DecodeConfig, number: int
     ) -> list[list[Translation]]:
-        """The `nbest` best translations of each source, in order; the device gets the next batch before text is made."""
-        written: list[tuple[list[int], Ahead]] = []
-        for batch in batches_by_length([len(sentence) for sentence in ids], decode.batch_tokens):
-            found = self.search_later([ids[i] for i in batch], decode, [number + i for i in batch])
-            written.append((batch, Ahead(self.finish_all, found, nbest)))
+        """The `nbest` best translations of each source, in order; text of one batch is made while the device is at the next."""
         answers: list[list[Translation]] = [[]] * len(ids)
-        for batch, texts in written:
-            for i, translations in zip(batch, texts.result(), strict=True):
-                answers[i] = translations
+        finishing: Meanwhile = iter(())
+        usual = GRAPHS_TOKENS if self.engine.uses_graphs(decode) else REFERENCE_TOKENS
+        for batch in batches_by_length([len(sentence) for sentence in ids], decode.batch_tokens or usual):
+            sources, numbers = [ids[i] for i in batch], [number + i for i in batch]
+            found = self.search_later(sources, decode, numbers, nbest, finishing)
+            exhaust(finishing)
+            finishing = self.finish_each(batch, found, answers)
+        exhaust(finishing)
         return answers
 
     def search(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first; an empty source has an empty translation."""
-        return self.search_later(sources, decode, numbers)()
+        return self.search_later(sources, decode, numbers, decode.beam)()
 
     @torch.inference_mode()
-    def search_later(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> Answers:
-        """`search` as a call that waits for what the device is still at."""
+    def search_later(
+        self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int], nbest: int, meanwhile: Meanwhile = NOTHING
+    ) -> Answers:  # fmt: skip
+        """The `nbest` best hypotheses of `search` as a call that waits for what the device is still at."""
         with self.on_device():
-            return self.begin_search(sources, decode, numbers)
+            return self.begin_search(sources, decode, numbers, nbest, meanwhile)
 
-    def begin_search(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> Answers:
+    def begin_search(
+        self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int], nbest: int, meanwhile: Meanwhile
+    ) -> Answers:
         full = [i for i, ids in enumerate(sources) if ids]
         chosen = [sources[i] for i in full]
         found: Answers = list
@@ -169,7 +176,7 @@ class Translator:
             limits = self.longest_translations(chosen, decode)
             device_search = self.engine.search_for(decode)
             if device_search is not None:
-                found = device_search.search_later(chosen, limits.tolist())
+                found = device_search.search_later(chosen, limits.tolist(), nbest, meanwhile)
             else:
                 with self.engine.reference_precision(decode):
                     hypotheses = self.reference_search(chosen, limits, decode, [numbers[i] for i in full])
@@ -180,7 +187,7 @@ class Translator:
             for i, hypotheses in zip(full, found(), strict=True):
                 if not hypotheses:
                     raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
-                all_of_them[i] = hypotheses
+                all_of_them[i] = hypotheses[:nbest]
             return all_of_them
 
         return answers
@@ -233,8 +240,11 @@ class Translator:
             )
         return ids[:limit]
 
-    def finish_all(self, found: Answers, nbest: int) -> list[list[Translation]]:
-        return [[self.finish(hypothesis) for hypothesis in hypotheses[:nbest]] for hypotheses in found()]
+    def finish_each(self, batch: list[int], found: Answers, answers: list[list[Translation]]) -> Meanwhile:
+        """Put the translations of a batch where they belong, a sentence at each `next`."""
+        for i, hypotheses in zip(batch, found(), strict=True):
+            answers[i] = [self.finish(hypothesis) for hypothesis in hypotheses]
+            yield None
 
     def finish(self, hypothesis: Hypothesis) -> Translation:
         text = self.subwords.decode(hypothesis.tokens)
@@ -248,7 +258,7 @@ class Translator:
         pairs = [self.encode_pair(source, target) for source, target in zip(sources, targets, strict=True)]
         answers: list[Scored | None] = [None] * len(pairs)
         longest = [max(len(source), len(target)) for source, target in pairs]
-        for batch in batches_by_length(longest, decode.batch_tokens):
+        for batch in batches_by_length(longest, decode.batch_tokens or REFERENCE_TOKENS):
             with self.engine.reference_precision(decode):
                 log_probs = self.forced_log_probs([pairs[i] for i in batch], self.engine.reference(decode))
             for i, values in zip(batch, log_probs, strict=True):
@@ -301,6 +311,12 @@ def model_inputs(batch: Batch) -> tuple[Tensor, Tensor, Packing, Tensor, Tensor,
 def reorder(state: Any, rows: Tensor, sentences: Tensor | None) -> Any:
     state.reorder(rows, sentences)
     return state
+
+
+def exhaust(pieces: Meanwhile) -> None:
+    """Do what is left."""
+    for _ in pieces:
+        pass
 
 
 def batches_by_length(lengths: list[int], tokens: int) -> Iterator[list[int]]:

@@ -191,28 +191,37 @@ def advance_kernel(
 
 
 def read_back(state: Hypotheses, room: Tensor, out: Tensor, *, places: int) -> None:
-    """The tokens of every finished hypothesis, out [places, beam, L], where L is not below the longest of them."""
-    beam = state.alive.size(1)
-    read_back_kernel[(places, beam)](
-        state.finished, state.finished_lengths, state.finished_rows, state.tokens, state.parents, room, out, out.size(2),
-        BEAM=beam, num_warps=1,
+    """The best finished hypotheses in one tensor, out int32 [places, nbest, 3 + L], where L is not below the longest of them.
+
+    A row holds the bits of its score and of its log-probability, its length, and its tokens.
+    """
+    beam, nbest = state.alive.size(1), out.size(1)
+    read_back_kernel[(places, nbest)](
+        state.finished, state.finished_log_probs, state.finished_lengths, state.finished_rows, state.tokens, state.parents,
+        room, out, out.size(2), BEAM=beam, num_warps=1,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["longest"])
+@triton.jit(do_not_specialize=["width"])
 def read_back_kernel(
-    finished, finished_lengths, finished_rows, slot_tokens, slot_parents, room, out, longest, BEAM: tl.constexpr
-):
+    finished, finished_log_probs, finished_lengths, finished_rows, slot_tokens, slot_parents, room, out, width,
+    BEAM: tl.constexpr,
+):  # fmt: skip
     i_place = tl.program_id(0)
     i_b = tl.program_id(1)
     at = i_place * BEAM + i_b
-    if tl.load(finished + at) == float("-inf"):
-        return
+    out += (i_place * tl.num_programs(1) + i_b) * width
+    score = tl.load(finished + at)
     length = tl.load(finished_lengths + at)
     row = tl.load(finished_rows + at)
+    tl.store(out, score.to(tl.int32, bitcast=True))
+    tl.store(out + 1, tl.load(finished_log_probs + at).to(tl.int32, bitcast=True))
+    tl.store(out + 2, length)
+    if score == float("-inf"):
+        return
     first = i_place.to(tl.int64) * tl.load(room)
     for i in range(length):
         position = length - 1 - i
         slot = (first + position) * BEAM + row
-        tl.store(out + at * longest + position, tl.load(slot_tokens + slot))
+        tl.store(out + 3 + position, tl.load(slot_tokens + slot))
         row = tl.load(slot_parents + slot).to(tl.int32)

@@ -105,7 +105,9 @@ def self_attention_kernel(
         b_out, b_score, b_total = attend_block(
             b_q, b_k, b_v, m_seen, b_out, b_score, b_total, scale, theta, ACTIVATION, PRECISION
         )
-    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_b < BEAM, i_h, o_d, H, D, GROUP, ACTIVATION)
+    store_context(
+        context, squares, b_out, b_total, gate, b_gate, i_seat * BEAM, BEAM, i_h, o_d, BEAM, H, D, GROUP, ACTIVATION
+    )
 
 
 @triton.jit
@@ -141,16 +143,16 @@ def attend_blocks(
     size = width // heads
     block_attention_kernel[(blocks, heads)](
         q, keys, values, table, gate, threshold, context, squares, size**-0.5, q.stride(0), keys.stride(0),
-        values.stride(0), H=heads, D=size, BD=max(16, power_of_2(size)), BQ=max(16, power_of_2(queries)), BS=KEYS,
-        GROUP=GROUP, ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, num_stages=1, **early(in_chain, q),
+        values.stride(0), QUERIES=queries, H=heads, D=size, BD=max(16, power_of_2(size)),
+        BQ=max(16, power_of_2(queries)), BS=KEYS, GROUP=GROUP, ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, num_stages=1, **early(in_chain, q),
     )  # fmt: skip
 
 
 @triton.jit
 def block_attention_kernel(
     q, keys, values, table, gate, threshold, context, squares, scale, stride_q, stride_k, stride_v,
-    H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, GROUP: tl.constexpr,
-    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    QUERIES: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr,
+    GROUP: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_block = tl.program_id(0)
@@ -185,7 +187,9 @@ def block_attention_kernel(
         b_out, b_highest, b_total = attend_block(
             b_q, b_k, b_v, m_seen, b_out, b_highest, b_total, scale, theta, ACTIVATION, PRECISION
         )
-    store_context(context, squares, b_out, b_total, gate, b_gate, o_row, o_q < n_q, i_h, o_d, H, D, GROUP, ACTIVATION)
+    store_context(
+        context, squares, b_out, b_total, gate, b_gate, first_q, n_q, i_h, o_d, QUERIES, H, D, GROUP, ACTIVATION
+    )
 
 
 @triton.jit
@@ -235,12 +239,20 @@ def attend_block(
 
 @triton.jit
 def store_context(
-    context, squares, b_out, b_total, gate, b_gate, o_row, m_row, i_h, o_d, H: tl.constexpr, D: tl.constexpr,
-    GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
+    context, squares, b_out, b_total, gate, b_gate, first, rows, i_h, o_d, MOST: tl.constexpr, H: tl.constexpr,
+    D: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """The context [BQ, BD] behind its gate and, where a norm follows, sums of the squares before it."""
+    """The context [BQ, BD] of `rows` rows, at most MOST, behind its gate and, where a norm follows, sums of the squares before it."""
     if ACTIVATION == "softmax":
         b_out /= b_total[:, None]
+    if b_out.shape[0] >= 2 * MOST:
+        # a product wants 16 rows; what follows does not, and a thread holds rows of both halves
+        b_halves = tl.reshape(b_out, [2, b_out.shape[0] // 2, b_out.shape[1]])
+        b_out, _ = tl.split(tl.permute(b_halves, [1, 2, 0]))
+    BQ: tl.constexpr = b_out.shape[0]
+    o_q = tl.arange(0, BQ)
+    o_row = (first + o_q).to(tl.int64)
+    m_row = o_q < rows
     b_gated = b_out
     if gate is not None:
         b_gated = b_out / (1.0 + tl.exp2(b_gate[None, :] * b_out))
@@ -250,5 +262,5 @@ def store_context(
         G: tl.constexpr = (D + GROUP - 1) // GROUP
         BG: tl.constexpr = o_d.shape[0] // GROUP
         o_g = tl.arange(0, BG)[None, :]
-        b_squares = tl.sum(tl.reshape(b_out * b_out, [o_row.shape[0], BG, GROUP]), axis=2)
+        b_squares = tl.sum(tl.reshape(b_out * b_out, [BQ, BG, GROUP]), axis=2)
         tl.store(squares + o_row[:, None] * (H * G) + i_h * G + o_g, b_squares, mask=m_row[:, None] & (o_g < G))

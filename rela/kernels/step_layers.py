@@ -20,7 +20,8 @@ from torch import Tensor
 from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.problem import PRECISION, ceil_div, power_of_2
 
-THIN_ROWS, THIN_OUTPUTS = 16, 32  # of one program of a product
+# Rows and outputs of one program of a product: for few rows, and for more of them.
+FEW, MANY = (16, 32), (64, 64)
 
 
 @dataclass(frozen=True)
@@ -131,12 +132,13 @@ def thin_linear(
     """
     parts = out.size(0) if out.dim() == 3 else 1
     (rows, inner), width = x.shape, weight.size(0)
+    BM, BN = FEW if rows <= 2 * FEW[0] else MANY
     BK = min(512, power_of_2(inner))
     sums = 1 if squares is None else squares.size(1)
-    thin_linear_kernel[(ceil_div(width, THIN_OUTPUTS), ceil_div(rows, THIN_ROWS), parts)](
+    thin_linear_kernel[(ceil_div(width, BN), ceil_div(rows, BM), parts)](
         x, weight, bias, out, squares, epsilon, rows, width, N_K=inner, S=sums, BS=power_of_2(sums),
-        LENGTH=ceil_div(inner, parts * BK) * BK, BM=THIN_ROWS, BN=THIN_OUTPUTS, BK=BK, RELU=relu,
-        PRECISION=PRECISION, num_warps=4, num_stages=1, **early(in_chain, x),
+        LENGTH=ceil_div(inner, parts * BK) * BK, BM=BM, BN=BN, BK=BK, RELU=relu, PRECISION=PRECISION, num_warps=4,
+        num_stages=1, **early(in_chain, x),
     )  # fmt: skip
 
 
@@ -184,13 +186,14 @@ def norm_linear(
     """
     assert change.squares is None
     rows, width = residual.shape
-    BR = min(THIN_ROWS, power_of_2(rows))
+    BM, BN = FEW
+    BR = min(BM, power_of_2(rows))
     warps = 4 if BR <= 8 else 8  # more rows do not fit into the registers of fewer
-    norm_linear_kernel[(ceil_div(weight.size(0), THIN_OUTPUTS), ceil_div(rows, BR))](
+    norm_linear_kernel[(ceil_div(weight.size(0), BN), ceil_div(rows, BR))](
         residual, change.y, change.bias, *norm_arguments(norm), new_residual, weight, bias, out, rows,
         weight.size(0), C=width, BC=power_of_2(width), PARTS=parts_of(change), NORM_FIRST=norm.first, BR=BR,
-        COPIES=THIN_ROWS // BR, BN=THIN_OUTPUTS, RELU=relu, PRECISION=PRECISION,
-        num_warps=warps, **early(in_chain, residual),
+        COPIES=BM // BR, BN=BN, RELU=relu, PRECISION=PRECISION, num_warps=warps,
+        **early(in_chain, residual),
     )  # fmt: skip
 
 

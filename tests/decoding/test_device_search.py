@@ -71,20 +71,20 @@ def assert_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]], t
             assert one.score == pytest.approx(two.score, abs=tolerance)
 
 
-@pytest.mark.parametrize(("kind", "beam", "alpha", "thin_rows", "options"), [
-    ("rela-g", 3, 0.6, 16, {}),
-    ("softmax", 4, 0.6, 0, {"norm_first": True}),
-    ("relu-rms", 2, 0.0, 16, {"norm_first": True, "threshold": "learned", "tied_embeddings": "all"}),
-    ("rela-i", 1, 0.6, 16, {"heads": 3}),
-    ("relu2-g", 5, 1.0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
-    ("leaky_relu", 2, 0.6, 16, {"width": 16}),
+@pytest.mark.parametrize(("kind", "beam", "alpha", "chain_rows", "thin_rows", "options"), [
+    ("rela-g", 3, 0.6, 16, 16, {}),
+    ("softmax", 4, 0.6, 0, 0, {"norm_first": True}),
+    ("relu-rms", 2, 0.0, 16, 16, {"norm_first": True, "threshold": "learned", "tied_embeddings": "all"}),
+    ("rela-i", 1, 0.6, 16, 0, {"heads": 3}),
+    ("relu2-g", 5, 1.0, 0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
+    ("leaky_relu", 2, 0.6, 16, 16, {"width": 16}),
 ])  # fmt: skip
-def test_it_finds_what_the_reference_finds(kind, beam, alpha, thin_rows, options):
-    """Sentences of different lengths and limits, whole n-best lists, both ways a layer is put together."""
+def test_it_finds_what_the_reference_finds(kind, beam, alpha, chain_rows, thin_rows, options):
+    """Sentences of different lengths and limits, whole n-best lists, all ways a layer is put together."""
     model = make_model(kind, **options)
     sources, limits = make_sources(4), [6, 1, 5, 3]
     network = Network(model, torch.float32)
-    network.thin_rows = thin_rows
+    network.chain_rows, network.thin_rows = chain_rows, thin_rows
     found = DeviceSearch(network, beam, alpha).search(sources, limits)
     assert_same(found, reference(model, sources, limits, beam, alpha))
 
@@ -110,11 +110,20 @@ def test_one_search_serves_batches_of_any_size(monkeypatch):
         assert_same(search.search(sources, limits), reference(model, sources, limits, 2, 0.6))
 
 
+def test_only_as_many_hypotheses_are_made_as_are_asked_for():
+    model = make_model("rela-g", width=16, decoder_layers=1)
+    search, sources, limits = DeviceSearch(Network(model, torch.float32), 3, 0.6), make_sources(2), [4, 2]
+    found = search.search(sources, limits)
+    assert [len(hypotheses) for hypotheses in found] == [3, 3]
+    for nbest in (1, 2):
+        assert search.search_later(sources, limits, nbest)() == [hypotheses[:nbest] for hypotheses in found]
+
+
 def test_those_that_are_done_leave(monkeypatch):
     seated = []
     monkeypatch.setattr(device_search, "LOOK_EVERY", 1)
     real = Buffers.seat
-    monkeypatch.setattr(Buffers, "seat", lambda self, living, seats: (seated.append((living, seats)), real(self, living, seats))[1])  # fmt: skip
+    monkeypatch.setattr(Buffers, "seat", lambda self, living: (seated.append(living), real(self, living))[1])  # fmt: skip
     model, sources, limits = (
         make_model("rela-g", width=16, decoder_layers=1),
         make_sources(5, longest=9),
@@ -124,7 +133,7 @@ def test_those_that_are_done_leave(monkeypatch):
         DeviceSearch(Network(model, torch.float32), 2, 0.6).search(sources, limits),
         reference(model, sources, limits, 2, 0.6),
     )
-    assert seated == [([0, 1, 2, 3, 4], 6), ([2], 1)]
+    assert seated == [[2]], "the others begin in a seat each, and leave"
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +185,8 @@ def test_weights_that_are_no_numbers_end_with_an_error(translator):
 def test_it_says_why_it_cannot_serve(translator, monkeypatch):
     graphs = DecodeConfig(engine="graphs")
     assert why_not_graphs(translator.model, graphs) is None
+    assert translator.engine.uses_graphs(graphs)
+    assert not translator.engine.uses_graphs(DecodeConfig(engine="reference"))
     assert "random" in str(why_not_graphs(translator.model, dataclasses.replace(graphs, sampling=True)))
     assert "sparsemax" in str(why_not_graphs(make_model("sparsemax"), graphs))
     assert "gated-layer" in str(why_not_graphs(make_model("rela-g-layernorm"), graphs))
@@ -228,12 +239,22 @@ def test_captured_graphs_find_what_the_reference_finds(kind, beam):
 
 
 @pytest.mark.gpu
+def test_the_host_does_other_work_while_it_waits():
+    model = make_model("rela-g", vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
+    search, sources, pieces = DeviceSearch(Network(model, torch.float32), 4, 0.6), make_sources(40), iter(range(10**9))
+    with torch.inference_mode():
+        found = search.search_later(sources, [20] * 40, meanwhile=pieces)()
+        assert next(pieces) > 0
+        assert found == search.search(sources, [20] * 40)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["rela-g", "softmax"])
 def test_kernels_that_start_early_find_what_the_reference_finds(kind):
     """One sentence at a time, in float32: a kernel that read before the one in front had written would show."""
     model = make_model(kind, vocabulary_size=3000, width=512, heads=8, feed_forward=2048, max_length=200).cuda()
     network = Network(model, torch.float32)
-    network.thin_rows = 16
+    network.chain_rows = network.thin_rows = 16
     search = DeviceSearch(network, 4, 0.6)
     with torch.inference_mode():
         for source in make_sources(6, seed=7, longest=20):
@@ -244,15 +265,18 @@ def test_kernels_that_start_early_find_what_the_reference_finds(kind):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("thin_rows", [0, 16])
-def test_bfloat16_scores_are_those_of_float32_to_its_rounding(thin_rows):
+@pytest.mark.parametrize(("chain_rows", "thin_rows"), [(0, 0), (64, 0), (64, 64)])
+def test_bfloat16_scores_are_those_of_float32_to_its_rounding(chain_rows, thin_rows):
     """Forced to one word, so that no tie of rounding decides: every step's arithmetic is compared, not the search."""
     model = make_model("rela-g", vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
-    sources, scores = make_sources(4, seed=1), []
+    sources, scores = make_sources(40, seed=1), []
     for dtype in (torch.float32, torch.bfloat16):
         network = Network(model, dtype)
-        network.thin_rows = thin_rows
+        if dtype == torch.bfloat16:
+            network.chain_rows, network.thin_rows = chain_rows, thin_rows
         with torch.inference_mode():
             search = DeviceSearch(network, 1, 0.0)
-            scores.append([[found[0].log_prob for found in search.search([source], [1])] for source in sources])
+            alone = [search.search([source], [1])[0][0].log_prob for source in sources[:4]]
+            together = [found[0].log_prob for found in search.search(sources, [1] * 40)]
+        scores.append([*alone, *together])
     torch.testing.assert_close(torch.tensor(scores[1]), torch.tensor(scores[0]), rtol=0.05, atol=0.2)

@@ -72,13 +72,17 @@ def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limi
         assert torch.equal(state.last.cpu()[living], search.alive_tokens[..., step][living].int())
         if bool(search.done.all()):
             break
-    found = torch.full((sentences, beam, max(limits)), -1, dtype=torch.int32, device=DEVICE)
+    found = torch.full((sentences, beam, 3 + max(limits)), -1, dtype=torch.int32, device=DEVICE)
     read_back(state, on_device["room"], found, places=sentences)
+    best = torch.full_like(found[:, :1], -1)
+    read_back(state, on_device["room"], best, places=sentences)
+    assert torch.equal(best, found[:, :1])
+    assert torch.equal(found[..., 0].contiguous().view(torch.float32), state.finished)
+    assert torch.equal(found[..., 1].contiguous().view(torch.float32), state.finished_log_probs)
     torch.testing.assert_close(state.finished.cpu(), search.finished)
     torch.testing.assert_close(state.finished_log_probs.cpu(), search.finished_log_probs)
     for place, hypotheses in enumerate(search.results()):
-        lengths = state.finished_lengths[place].tolist()
-        mine = [tuple(found[place, i, : lengths[i]].tolist()) for i in range(len(hypotheses))]
+        mine = [tuple(row[3 : 3 + row[2]]) for row in found[place, : len(hypotheses)].tolist()]
         assert mine == [hypothesis.tokens for hypothesis in hypotheses]
 
 

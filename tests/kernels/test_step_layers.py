@@ -46,7 +46,9 @@ def test_a_norm_and_its_product_in_one(rows, width, count, first, relu):
     assert torch.equal(residual, before), "other programs still read it"
 
 
-@pytest.mark.parametrize(("rows", "inner", "count"), [(1, 24, 1), (20, 600, 1), (3, 1024, 2), (3, 1100, 2)])
+@pytest.mark.parametrize(
+    ("rows", "inner", "count"), [(1, 24, 1), (20, 600, 1), (70, 90, 1), (3, 1024, 2), (3, 1100, 2)]
+)
 def test_thin_products_in_parts(rows, inner, count):
     x, weight = draw(rows, inner, seed=1), draw(37, inner, seed=2)
     out = torch.empty(count, rows, 37, device=DEVICE)
@@ -54,7 +56,9 @@ def test_thin_products_in_parts(rows, inner, count):
     torch.testing.assert_close(out.sum(0).double(), x.double() @ weight.double().T, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize(("rows", "inner", "sums", "count"), [(1, 24, 1, 1), (20, 32, 5, 1), (3, 1024, 64, 2)])
+@pytest.mark.parametrize(
+    ("rows", "inner", "sums", "count"), [(1, 24, 1, 1), (20, 32, 5, 1), (70, 90, 3, 1), (3, 1024, 64, 2)]
+)
 def test_thin_products_of_rows_over_their_root_mean_square(rows, inner, sums, count):
     x, weight, squares = draw(rows, inner, seed=1), draw(37, inner, seed=2), draw(rows, sums, seed=3).square()
     out = torch.empty(count, rows, 37, device=DEVICE)
