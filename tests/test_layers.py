@@ -19,7 +19,8 @@ PACKAGE = Path(rela.__file__).parent
 LAYERS = ["config", "kernels", "attention", "model", "data", "evaluation", "decoding", "training", "analysis", "plots",
           "explorer", "terminal", "api", "bench", "demo", "commands", "cli", "__main__"]  # fmt: skip
 KERNEL_USERS = ("attention/dispatch.py", "attention/centring.py", "attention/packed.py", "attention/norms.py",
-                "model/residual.py", "decoding/network.py", "decoding/device_search.py")  # fmt: skip
+                "model/layers.py", "model/residual.py", "training/linear_cross_entropy.py", "decoding/network.py",
+                "decoding/device_search.py")  # fmt: skip
 # Who may import what is heavy or not everywhere to be had.
 HOMES = {
     "matplotlib": ("plots",),

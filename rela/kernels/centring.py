@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rela.kernels.problem import ceil_div, power_of_2
 from rela.kernels.registration import differentiable_operator
-from rela.kernels.rms_norm import as_rows
+from rela.kernels.row_blocks import as_rows
 
 ROWS, COLUMNS = 32, 128
 

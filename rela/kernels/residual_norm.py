@@ -4,7 +4,7 @@ Left to a compiler this takes several times the traffic: sums kept in float32, m
 and change and writes y; the backward pass reads them again with dy, recomputes the sum, its moments and the dropout, and
 writes both gradients. Arithmetic is in float32 whatever the tensors are.
 
-Legend: N rows, C width; `i_` index, `o_` offsets, `m_` mask, `b_` block held in registers.
+Legend: N rows, C width; `i_` index, `o_` offsets, `b_` block [BN, K, W] held in registers (row_blocks.py).
 """
 
 import torch
@@ -14,8 +14,21 @@ from torch import Tensor
 
 from rela.kernels.problem import ceil_div, drop_below
 from rela.kernels.registration import differentiable_operator
-from rela.kernels.rms_norm import PARTIALS, as_rows, block_plan, load_block, load_parameter
+from rela.kernels.row_blocks import (
+    as_rows,
+    block_plan,
+    columns,
+    enough_programs,
+    load_block,
+    load_parameter,
+    row_mean,
+    rows_of,
+    store_block,
+    store_partial,
+)
 from rela.kernels.scores import dropout_key, kept
+
+PROGRAMS = 3  # of the backward pass, for each processor: as many as the registers of one are enough for
 
 
 def residual_norm(
@@ -57,7 +70,7 @@ def residual_norm_backward(
     if not x.numel():
         return dx, d_change, torch.zeros_like(weight), torch.zeros_like(weight)
     dy, x, change, plan = as_rows(dy), as_rows(x), as_rows(change), block_plan(change)
-    programs = min(ceil_div(len(x), plan["BN"]), PARTIALS)
+    programs = enough_programs(len(x), plan, PROGRAMS, x.device)
     partials = torch.empty(2, programs, x.shape[-1], dtype=torch.float32, device=x.device)
     residual_backward_kernel[(programs,)](
         dy, x, change, weight.contiguous(), dx, d_change, partials, seed, *drop_options(dropout), eps,
@@ -98,69 +111,67 @@ def drop_options(dropout: float) -> tuple[int, float]:
 
 
 @triton.jit
-def survivors(seed, drop_below, o_n, o_c):
-    """[BN, BC], True where dropout keeps an element."""
-    key_0, key_1 = dropout_key(seed, 0, 0)
-    return kept(key_0, key_1, drop_below, o_n[:, None], o_c[None, :])
-
-
-@triton.jit
-def normal(b_sum, m_c, eps, C: tl.constexpr):
-    """(b_sum - mean) / deviation with zeros beyond the width, and 1 / deviation [BN, 1]."""
-    b_centred = tl.where(m_c[None, :], b_sum - (tl.sum(b_sum, axis=1) / C)[:, None], 0.0)
-    b_r = 1.0 / tl.sqrt(tl.sum(b_centred * b_centred, axis=1) / C + eps)[:, None]
+def normal(b_sum, o_c, eps, C: tl.constexpr):
+    """(b_sum - mean) / deviation with zeros beyond the width, and 1 / deviation [BN, 1, 1]."""
+    b_centred = tl.where(o_c < C, b_sum - row_mean(b_sum, C), 0.0)
+    b_r = 1.0 / tl.sqrt(row_mean(b_centred * b_centred, C) + eps)
     return b_centred * b_r, b_r
 
 
 @triton.jit(do_not_specialize=["N", "drop_below"])
 def residual_forward_kernel(
     x, change, weight, bias, y, seed, drop_below, factor, eps, N, stride_x, stride_change,
-    C: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
+    C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    o_n = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
-    o_c = tl.arange(0, BC)
-    m_c = o_c < C
-    mask = (o_n < N)[:, None] & m_c[None, :]
-    # [BN, BC]
-    b_change = load_block(change, o_n, o_c, stride_change, mask)
+    o_n = rows_of(tl.program_id(0), BN)
+    o_c = columns(K, W)
+    b_change = load_block(change, o_n, o_c, stride_change, N, C).to(tl.float32)
+    b_x = load_block(x, o_n, o_c, stride_x, N, C).to(tl.float32)
     if seed is not None:
-        b_change = tl.where(survivors(seed, drop_below, o_n, o_c), b_change * factor, 0.0)
-    b_normal, _ = normal(load_block(x, o_n, o_c, stride_x, mask) + b_change, m_c, eps, C)
-    b_y = b_normal * load_parameter(weight, o_c, C) + load_parameter(bias, o_c, C)
-    tl.store(y + o_n[:, None] * C + o_c[None, :], b_y.to(y.dtype.element_ty), mask=mask)
+        key_0, key_1 = dropout_key(seed, 0, 0)
+        b_change = tl.where(kept(key_0, key_1, drop_below, o_n, o_c), b_change * factor, 0.0)
+    b_normal, _ = normal(b_x + b_change, o_c, eps, C)
+    store_block(y, o_n, o_c, N, b_normal * load_parameter(weight, o_n, o_c, C) + load_parameter(bias, o_n, o_c, C), C)
 
 
 @triton.jit(do_not_specialize=["N", "drop_below"])
 def residual_backward_kernel(
-    dy, x, change, weight, dx, d_change, partials, seed, drop_below, factor, eps, N, stride_dy, stride_x, stride_change,
-    C: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
+    dy, x, change, weight, dx, d_change, partials, seed, drop_below, factor, eps,
+    N, stride_dy, stride_x, stride_change,
+    C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    o_c = tl.arange(0, BC)
-    m_c = o_c < C
-    b_weight = load_parameter(weight, o_c, C)
-    # [BN, BC]: the rows are summed once, after the loop
-    b_dweight = tl.zeros([BN, BC], dtype=tl.float32)
-    b_dbias = tl.zeros([BN, BC], dtype=tl.float32)
+    o_c = columns(K, W)
+    o_n = rows_of(tl.program_id(0), BN)
+    b_next_change = load_block(change, o_n, o_c, stride_change, N, C)
+    b_next_x = load_block(x, o_n, o_c, stride_x, N, C)
+    b_next_dy = load_block(dy, o_n, o_c, stride_dy, N, C)
+    b_weight = load_parameter(weight, o_n, o_c, C)
+    if seed is not None:
+        key_0, key_1 = dropout_key(seed, 0, 0)
+    # the rows are summed once, after the loop
+    b_dweight = tl.zeros([BN, K, W], dtype=tl.float32)
+    b_dbias = tl.zeros([BN, K, W], dtype=tl.float32)
     for i_n in range(tl.program_id(0), tl.cdiv(N, BN), tl.num_programs(0)):
-        o_n = (i_n * BN + tl.arange(0, BN)).to(tl.int64)
-        mask = (o_n < N)[:, None] & m_c[None, :]
-        # [BN, BC]
-        b_change = load_block(change, o_n, o_c, stride_change, mask)
+        o_n = rows_of(i_n, BN)
+        b_change = b_next_change.to(tl.float32)
+        b_x = b_next_x.to(tl.float32)
+        b_dy = b_next_dy.to(tl.float32)
+        # under way while this block is computed
+        o_next = rows_of(i_n + tl.num_programs(0), BN)
+        b_next_change = load_block(change, o_next, o_c, stride_change, N, C)
+        b_next_x = load_block(x, o_next, o_c, stride_x, N, C)
+        b_next_dy = load_block(dy, o_next, o_c, stride_dy, N, C)
         if seed is not None:
-            m_kept = survivors(seed, drop_below, o_n, o_c)
+            m_kept = kept(key_0, key_1, drop_below, o_n, o_c)
             b_change = tl.where(m_kept, b_change * factor, 0.0)
-        b_normal, b_r = normal(load_block(x, o_n, o_c, stride_x, mask) + b_change, m_c, eps, C)
-        b_dy = load_block(dy, o_n, o_c, stride_dy, mask)
+        b_normal, b_r = normal(b_x + b_change, o_c, eps, C)
         b_dweight += b_dy * b_normal
         b_dbias += b_dy
         b_dn = b_dy * b_weight
-        b_dx = b_r * (
-            b_dn - (tl.sum(b_dn, axis=1) / C)[:, None] - b_normal * (tl.sum(b_dn * b_normal, axis=1) / C)[:, None]
-        )
-        tl.store(dx + o_n[:, None] * C + o_c[None, :], b_dx.to(dx.dtype.element_ty), mask=mask)
+        b_dx = b_r * (b_dn - row_mean(b_dn, C) - b_normal * row_mean(b_dn * b_normal, C))
+        store_block(dx, o_n, o_c, N, b_dx, C)
         if seed is not None:
             b_dx = tl.where(m_kept, b_dx * factor, 0.0)
-        tl.store(d_change + o_n[:, None] * C + o_c[None, :], b_dx.to(d_change.dtype.element_ty), mask=mask)
-    p_partial = partials + tl.program_id(0) * C + o_c
-    tl.store(p_partial, tl.sum(b_dweight, axis=0), mask=m_c)
-    tl.store(p_partial + tl.num_programs(0) * C, tl.sum(b_dbias, axis=0), mask=m_c)
+        store_block(d_change, o_n, o_c, N, b_dx, C)
+    store_partial(partials, o_c, b_dweight, C)
+    store_partial(partials + tl.num_programs(0) * C, o_c, b_dbias, C)

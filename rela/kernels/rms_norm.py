@@ -3,7 +3,7 @@
 With r = 1 / sqrt(mean(z²) + eps) and n = z · r, the output is y = sigmoid(gate · z) · n · gain. The backward pass
 reads z again and recomputes r: one number a row is cheaper to compute than to keep.
 
-Legend: N rows, C width; `i_` index, `o_` offsets, `m_` mask, `b_` block held in registers.
+Legend: N rows, C width; `i_` index, `o_` offsets, `b_` block [BN, K, W] held in registers (row_blocks.py).
 """
 
 import torch
@@ -11,12 +11,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.problem import ceil_div, power_of_2
+from rela.kernels.problem import ceil_div
 from rela.kernels.registration import differentiable_operator
+from rela.kernels.row_blocks import (
+    as_rows,
+    block_plan,
+    columns,
+    enough_programs,
+    load_block,
+    load_parameter,
+    row_mean,
+    rows_of,
+    store_block,
+    store_partial,
+)
 
-ELEMENTS = 2048  # of one block: rows are gathered until a block is about this large
-# Programs of the backward pass at most, and so rows of partial sums: eight for each processor of an H200.
-PARTIALS = 1056
+PROGRAMS = 4  # of the backward pass, for each processor: as many as the registers of one are enough for
 
 
 def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
@@ -50,21 +60,12 @@ def gated_rms_norm_backward(
     dz = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     if not z.numel():
         return dz, torch.zeros_like(gain), gain.new_zeros(0) if gate is None else torch.zeros_like(gate)
-    programs = min(ceil_div(len(rows), plan["BN"]), PARTIALS)
+    programs = enough_programs(len(rows), plan, PROGRAMS, z.device)
     partials = torch.empty(1 if gate is None else 2, programs, z.shape[-1], dtype=torch.float32, device=z.device)
     backward_kernel[(programs,)](
-        d_rows,
-        rows,
-        gain.contiguous(),
-        contiguous(gate),
-        dz,
-        partials,
-        eps,
-        len(rows),
-        rows.stride(0),
-        d_rows.stride(0),
-        **plan,
-    )
+        d_rows, rows, gain.contiguous(), contiguous(gate), dz, partials, eps,
+        len(rows), rows.stride(0), d_rows.stride(0), **plan,
+    )  # fmt: skip
     sums = partials.sum(1)
     d_gate = gain.new_empty(0) if gate is None else sums[1].to(gate.dtype, copy=True)
     return dz, sums[0].to(gain.dtype, copy=True), d_gate
@@ -95,70 +96,52 @@ def _differentiate(ctx, dy):
 differentiable_operator(gated_rms_norm, _empty_rows, _remember, _differentiate)
 
 
-def as_rows(z: Tensor) -> Tensor:
-    """z as [N, C] with a contiguous last dimension: a view where there is one, else a copy."""
-    rows = z.reshape(-1, z.shape[-1])
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
-
-
 def contiguous(parameter: Tensor | None) -> Tensor | None:
     return None if parameter is None else parameter.contiguous()
 
 
-def block_plan(z: Tensor) -> dict[str, int]:
-    """The shape of a block and its warps, from the width alone."""
-    BC = power_of_2(z.shape[-1])
-    BN = max(1, min(16, ELEMENTS // BC))
-    return {"C": z.shape[-1], "BN": BN, "BC": BC, "num_warps": min(32, max(4, BN * BC // 256))}
-
-
 @triton.jit
 def inverse_rms(b_z, eps, C: tl.constexpr):
-    """1 / sqrt(mean(z²) + eps), [BN, 1]; what lies beyond the width C must be zero."""
-    return 1.0 / tl.sqrt(tl.sum(b_z * b_z, axis=1) / C + eps)[:, None]
-
-
-@triton.jit
-def load_block(rows, o_n, o_c, stride, mask):
-    return tl.load(rows + o_n[:, None] * stride + o_c[None, :], mask=mask, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def load_parameter(parameter, o_c, C: tl.constexpr):
-    return tl.load(parameter + o_c, mask=o_c < C, other=0.0).to(tl.float32)[None, :]
+    """1 / sqrt(mean(z²) + eps), [BN, 1, 1]; what lies beyond the width C must be zero."""
+    return 1.0 / tl.sqrt(row_mean(b_z * b_z, C) + eps)
 
 
 @triton.jit(do_not_specialize=["N"])
-def forward_kernel(z, gain, gate, y, eps, N, stride_z, C: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr):
-    o_n = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
-    o_c = tl.arange(0, BC)
-    mask = (o_n < N)[:, None] & (o_c < C)[None, :]
-    # [BN, BC]
-    b_z = load_block(z, o_n, o_c, stride_z, mask)
-    b_y = b_z * inverse_rms(b_z, eps, C) * load_parameter(gain, o_c, C)
+def forward_kernel(
+    z, gain, gate, y, eps, N, stride_z, C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr
+):
+    o_n = rows_of(tl.program_id(0), BN)
+    o_c = columns(K, W)
+    b_z = load_block(z, o_n, o_c, stride_z, N, C).to(tl.float32)
+    b_y = b_z * inverse_rms(b_z, eps, C) * load_parameter(gain, o_n, o_c, C)
     if gate is not None:
-        b_y *= tl.sigmoid(load_parameter(gate, o_c, C) * b_z)
-    tl.store(y + o_n[:, None] * C + o_c[None, :], b_y.to(y.dtype.element_ty), mask=mask)
+        b_y *= tl.sigmoid(load_parameter(gate, o_n, o_c, C) * b_z)
+    store_block(y, o_n, o_c, N, b_y, C)
 
 
 @triton.jit(do_not_specialize=["N"])
 def backward_kernel(
-    dy, z, gain, gate, dz, partials, eps, N, stride_z, stride_dy, C: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr
-):
-    o_c = tl.arange(0, BC)
-    m_c = o_c < C
-    b_gain = load_parameter(gain, o_c, C)
+    dy, z, gain, gate, dz, partials, eps, N, stride_z, stride_dy,
+    C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
+):  # fmt: skip
+    o_n = rows_of(tl.program_id(0), BN)
+    o_c = columns(K, W)
+    b_gain = load_parameter(gain, o_n, o_c, C)
     if gate is not None:
-        b_gate = load_parameter(gate, o_c, C)
-    # [BN, BC]: the rows are summed once, after the loop
-    b_dgain = tl.zeros([BN, BC], dtype=tl.float32)
-    b_dgate = tl.zeros([BN, BC], dtype=tl.float32)
+        b_gate = load_parameter(gate, o_n, o_c, C)
+    # the rows are summed once, after the loop
+    b_dgain = tl.zeros([BN, K, W], dtype=tl.float32)
+    b_dgate = tl.zeros([BN, K, W], dtype=tl.float32)
+    b_next_z = load_block(z, o_n, o_c, stride_z, N, C)
+    b_next_dy = load_block(dy, o_n, o_c, stride_dy, N, C)
     for i_n in range(tl.program_id(0), tl.cdiv(N, BN), tl.num_programs(0)):
-        o_n = (i_n * BN + tl.arange(0, BN)).to(tl.int64)
-        mask = (o_n < N)[:, None] & m_c[None, :]
-        # [BN, BC]
-        b_z = load_block(z, o_n, o_c, stride_z, mask)
-        b_dy = load_block(dy, o_n, o_c, stride_dy, mask)
+        o_n = rows_of(i_n, BN)
+        b_z = b_next_z.to(tl.float32)
+        b_dy = b_next_dy.to(tl.float32)
+        # under way while this block is computed
+        o_next = rows_of(i_n + tl.num_programs(0), BN)
+        b_next_z = load_block(z, o_next, o_c, stride_z, N, C)
+        b_next_dy = load_block(dy, o_next, o_c, stride_dy, N, C)
         b_r = inverse_rms(b_z, eps, C)
         b_n = b_z * b_r
         b_dn = b_dy * b_gain
@@ -170,11 +153,10 @@ def backward_kernel(
             b_dn *= b_open
         else:
             b_dgain += b_dy * b_n
-        b_dz = b_r * (b_dn - b_n * (tl.sum(b_dn * b_n, axis=1) / C)[:, None])
+        b_dz = b_r * (b_dn - b_n * row_mean(b_dn * b_n, C))
         if gate is not None:
             b_dz += b_du * b_gate
-        tl.store(dz + o_n[:, None] * C + o_c[None, :], b_dz.to(dz.dtype.element_ty), mask=mask)
-    p_partial = partials + tl.program_id(0) * C + o_c
-    tl.store(p_partial, tl.sum(b_dgain, axis=0), mask=m_c)
+        store_block(dz, o_n, o_c, N, b_dz, C)
+    store_partial(partials, o_c, b_dgain, C)
     if gate is not None:
-        tl.store(p_partial + tl.num_programs(0) * C, tl.sum(b_dgate, axis=0), mask=m_c)
+        store_partial(partials + tl.num_programs(0) * C, o_c, b_dgate, C)

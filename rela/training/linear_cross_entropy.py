@@ -2,7 +2,8 @@
 
 At 25 thousand tokens and 32 thousand words they would take 3.2 GB, and as much again for their gradient. Here a
 chunk of rows at a time is multiplied out, its loss and its gradients with respect to hidden states and weight are
-taken, and its logits are forgotten. The products are those of the plain way, neither more nor fewer.
+taken, and its logits are forgotten. The products are those of the plain way, neither more nor fewer. In half precision on
+a GPU one kernel takes a chunk's loss and leaves the slope where the logits were.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rela.attention.norms import triton_serves
 from rela.data.subwords import PAD
 
 # Logits formed at a time: 2²⁶, 256 MB in float32; large enough for products at full speed.
 CHUNK_LOGITS = 2**26
+# The same for the kernel, 512 MB in half precision: the fewer chunks, the less often d_weight is read and written.
+FUSED_LOGITS = 2**28
 
 
 def linear_cross_entropy(
@@ -27,9 +31,27 @@ def linear_cross_entropy(
     hidden is [N, C], weight [V, C], target [N]. Equals `smoothed_cross_entropy` of the logits; only the loss is
     differentiable. `chunk` is the number of rows taken at a time.
     """
-    rows = chunk or max(CHUNK_LOGITS // weight.size(0), 1)
+    fused = fused_serves(hidden)
+    rows = chunk or max((FUSED_LOGITS if fused else CHUNK_LOGITS) // weight.size(0), 1)
     wanted = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    return LinearCrossEntropy.apply(hidden, weight, target, smoothing, rows, wanted)
+    take = apart if fused else LinearCrossEntropy.apply
+    return take(hidden, weight, target, smoothing, rows, wanted)
+
+
+def fused_serves(hidden: Tensor) -> bool:
+    """Whether the kernel can take the loss: of hidden states in half precision on a GPU."""
+    return hidden.dtype != torch.float32 and triton_serves(hidden)
+
+
+@torch.compiler.disable
+def apart(hidden: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """The same outside what is compiled: products and one kernel, of which a compiler makes nothing better.
+
+    As an operator at the end of a network it would never be compiled by PyTorch 2.11, which prints the arguments of each
+    operator that it meets for the first time, and in them all they were computed from: several times as much with every layer.
+    """
+    with torch.autocast(hidden.device.type, enabled=False):
+        return LinearCrossEntropy.apply(hidden, *others)
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -44,14 +66,16 @@ class LinearCrossEntropy(torch.autograd.Function):
         nll = torch.zeros_like(loss)
         d_weight = torch.zeros_like(weight, dtype=exact) if wanted else None
         d_hidden = []
+        take_loss = fused_loss if fused_serves(hidden) else chunk_loss
+        typed = weight.to(hidden.dtype)
         for start in range(0, hidden.size(0), rows):
             part, words = hidden[start : start + rows], target[start : start + rows]
-            part_loss, part_nll, d_logits = chunk_loss(F.linear(part, weight).to(exact), words, smoothing, wanted)
+            part_loss, part_nll, d_logits = take_loss(F.linear(part, typed), words, smoothing, wanted)
             loss, nll = loss + part_loss, nll + part_nll
             if d_weight is not None and d_logits is not None:
                 slope = d_logits.to(part.dtype)
-                d_hidden.append(slope @ weight.to(part.dtype))
-                d_weight = d_weight + (slope.mT @ part).to(exact)
+                d_hidden.append(slope @ typed)
+                d_weight = with_product(d_weight, slope.mT, part)
         ctx.save_for_backward(torch.cat(d_hidden) if d_hidden else None, d_weight)
         ctx.weight_type = weight.dtype
         ctx.mark_non_differentiable(nll)
@@ -66,7 +90,8 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 
 def chunk_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(loss, nll, slope of the loss in the logits or None) of a chunk of logits in full precision."""
+    """(loss, nll, slope of the loss in the logits or None) of a chunk of logits, in at least float32."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     counted = target != PAD
     normaliser = logits.logsumexp(-1)
     likelihood = normaliser - logits.gather(-1, target[:, None])[:, 0]
@@ -79,3 +104,17 @@ def chunk_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -
     slope = torch.exp(logits - normaliser[:, None]) - smoothing / logits.size(-1)
     slope = slope.scatter_add(-1, target[:, None], torch.full_like(normaliser[:, None], smoothing - 1.0))
     return loss, nll, torch.where(counted[:, None], slope, 0.0)
+
+
+def fused_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same by one kernel, the slope in place of the logits."""
+    from rela.kernels.cross_entropy import smoothed_loss
+
+    return smoothed_loss(logits, target, smoothing, PAD, wanted)
+
+
+def with_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """total + left · right; from half precision on a GPU without rounding the product first."""
+    if fused_serves(left):
+        return torch.addmm(total, left, right, out_dtype=total.dtype)
+    return total + (left @ right).to(total.dtype)

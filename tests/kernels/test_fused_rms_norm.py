@@ -7,7 +7,8 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw
 
-from rela.kernels.rms_norm import rms_norm
+from rela.kernels.problem import processors
+from rela.kernels.rms_norm import PROGRAMS, rms_norm
 
 EPS = 1e-6
 
@@ -38,6 +39,20 @@ def test_rows_are_read_where_they_lie():
     assert torch.equal(fused(wide[:, 20:80], gain, gate), fused(wide[:, 20:80].contiguous(), gain, gate))
 
 
+def test_rows_in_half_precision_beside_parameters_in_float32():
+    z, gain, gate = draw(37, 60, dtype=torch.float16, seed=1), draw(60, seed=2), draw(60, seed=3)
+    leaves = [tensor.requires_grad_() for tensor in (z, gain, gate)]
+    exact = [tensor.detach().double().requires_grad_() for tensor in leaves]
+    dy = draw(37, 60, dtype=torch.float16, seed=5)
+    got, wanted = (
+        torch.autograd.grad(fused(*leaves), leaves, dy),
+        torch.autograd.grad(equation(*exact), exact, dy.double()),
+    )
+    assert [gradient.dtype for gradient in got] == [torch.float16, torch.float32, torch.float32]
+    for one, other, unit in zip(got, wanted, (2**-11, 2**-20, 2**-20), strict=True):
+        assert (one.double() - other).abs().max() <= unit * other.abs().max()
+
+
 def test_a_null_row_stays_null_and_has_finite_gradients():
     z = torch.zeros(3, 16, device=DEVICE, requires_grad=True)
     gain, gate = (draw(16, seed=seed).requires_grad_() for seed in (2, 3))
@@ -47,7 +62,8 @@ def test_a_null_row_stays_null_and_has_finite_gradients():
 
 
 def test_more_rows_than_programs_of_the_backward_pass():
-    z = draw(18000, 3, seed=1)  # 1125 blocks of 16 rows, more than the partial sums have
+    rows = 2 * 4 * PROGRAMS * processors(torch.device(DEVICE)) + 5  # two rounds of blocks of 4 rows, and a third
+    z = draw(rows, 3, seed=1)
     assert_as_exact_as(fused, equation, z, draw(3, seed=2), draw(3, seed=3))
 
 

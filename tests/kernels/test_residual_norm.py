@@ -8,7 +8,8 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw
 
-from rela.kernels.residual_norm import residual_norm
+from rela.kernels.problem import processors
+from rela.kernels.residual_norm import PROGRAMS, residual_norm
 
 EPS = 1e-5
 
@@ -38,7 +39,7 @@ def factors_of(shape, dropout, seed):
     return kept / (1.0 - dropout)
 
 
-@pytest.mark.parametrize("shape", [(63, 60), (3, 5, 7), (4, 1030), (2, 1)])
+@pytest.mark.parametrize("shape", [(63, 60), (3, 5, 7), (4, 1030), (2, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_it_is_the_equation(shape, dtype):
     assert_as_exact_as(fused, equation, *inputs(*shape, dtype=dtype))
@@ -55,6 +56,16 @@ def test_dropout_is_the_same_in_both_passes(dtype):
         lambda *tensors: equation(*tensors, factors=factors),
         *inputs(64, 60, dtype=dtype),
     )
+
+
+def test_a_row_of_one_is_the_bias():
+    """Nothing depends on x then: its gradient is one rounding of dy · weight, times 1 / sqrt(eps)."""
+    x, change, weight, bias = inputs(5, 1)
+    y = fused(x.requires_grad_(), change, weight, bias)
+    assert torch.equal(y, bias.expand(5, 1))
+    dy = draw(5, 1, seed=5)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    assert (dx.abs() <= (dy * weight).abs() * torch.finfo(torch.float32).eps * EPS**-0.5).all()
 
 
 def test_a_residual_in_float32_beside_a_change_in_half():
@@ -75,7 +86,8 @@ def test_rows_are_read_where_they_lie():
 
 
 def test_more_rows_than_programs_of_the_backward_pass():
-    assert_as_exact_as(fused, equation, *inputs(18000, 3))
+    rows = 2 * 4 * PROGRAMS * processors(torch.device(DEVICE)) + 5  # two rounds of blocks of 4 rows, and a third
+    assert_as_exact_as(fused, equation, *inputs(rows, 3))
 
 
 def test_no_rows():
