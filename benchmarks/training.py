@@ -51,9 +51,9 @@ def main() -> None:
     names = options.kinds.split(",") + (["marian"] if options.marian else [])
     with contextlib.ExitStack() as stack:
         sides = {name: stack.enter_context(own_process(name, options)) for name in names}
-        memory = {}
+        warm = {}
         for name, side in sides.items():
-            memory[name] = side.recv()
+            warm[name] = side.recv()
             print(f"{name} is warm after {time.perf_counter() - STARTED:.0f} s", flush=True)
         if options.hold:
             sys.stdin.readline()
@@ -62,7 +62,7 @@ def main() -> None:
             for name in names:
                 speeds[name].append(asked(sides[name], "turn"))
                 print(f"turn {turn + 1} {name:12s} {speeds[name][-1]:12,.0f} target tokens/s", flush=True)
-        rows = [row_of(name, speeds, memory, options, device) for name in names]
+        rows = [row_of(name, speeds, warm[name], options, device) for name in names]
         print_table(rows)
         if options.loader:
             loader = {"side": options.loader, **asked(sides[options.loader], "loader"), **facts(device)}
@@ -83,16 +83,16 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """What a side trains on, batch by batch; `loader` gives further batches of the same shape."""
+    """What a side trains on, batch by batch, and its loss a token; `loader` gives further batches of the same shape."""
 
-    train: Callable[[Any], None]
+    train: Callable[[Any], torch.Tensor]
     batches: list[Any]
     tokens: list[int]
     loader: Iterator[Batch] | None = None
 
-    def step(self, i: int) -> None:
-        """Train on the i-th batch, modulo their number."""
-        self.train(self.batches[i % len(self.batches)])
+    def step(self, i: int) -> torch.Tensor:
+        """Train on the i-th batch, modulo their number; its loss, overwritten by the next step."""
+        return self.train(self.batches[i % len(self.batches)])
 
 
 @contextlib.contextmanager
@@ -117,18 +117,19 @@ def asked(side: Connection, question: str):
 
 
 def serve(name: str, options: argparse.Namespace, questions: Connection) -> None:
-    """Warm a side up, answer with its peak memory, and then to each question until there are no more."""
+    """Warm a side up, answer with its losses and its peak memory, and then to each question until there are no more."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     pairs = sentence_pairs(options)
     with contextlib.ExitStack() as stack:
         side = (
             marian_side(pairs, options, device) if name == "marian" else rela_side(name, pairs, options, device, stack)
         )
-        for i in range(max(options.warmup, options.batches)):
-            side.step(i)
-        synchronise(device)
+        losses = [float(side.step(i)) for i in range(max(options.warmup, options.batches))]
         # Of recorded steps, too: they were recorded meanwhile.
-        questions.send(torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None)
+        memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
+        questions.send(
+            {"peak_memory_gib": memory, "first_loss": round(losses[0], 3), "last_loss": round(losses[-1], 3)}
+        )
         answers: dict[str, Callable[[], Any]] = {
             "turn": lambda: speed(side, options.steps, device),
             "loader": lambda: loading(side, options.steps, device),
@@ -242,12 +243,13 @@ def rela_side(
 
     graphed = GraphedStep(take_step, device) if on_gpu and not options.eager else None
 
-    def train(batch: Batch) -> None:
+    def train(batch: Batch) -> torch.Tensor:
         factor = 1.0 / batch.target_tokens
         if graphed is None:
-            take_step(batch.to(device), torch.tensor(factor, device=device))
+            sums = take_step(batch.to(device), torch.tensor(factor, device=device))
         else:
-            graphed(batch, factor)
+            sums = graphed(batch, factor)
+        return sums[0] * factor
 
     return Side(train, batches, [batch.target_tokens for batch in batches], loader)
 
@@ -271,7 +273,7 @@ def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) 
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=device.type == "cuda")
     batches = [padded(group, device) for group in by_length(pairs, options.tokens)]
 
-    def train(batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]) -> None:
+    def train(batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]) -> torch.Tensor:
         source, target, labels, _ = batch
         with autocast(device):
             logits = run(input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=target).logits
@@ -280,6 +282,7 @@ def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) 
         loss.backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
+        return loss.detach()
 
     return Side(train, batches, [batch[3] for batch in batches])
 
@@ -350,7 +353,7 @@ def synchronise(device: torch.device) -> None:
 def row_of(
     name: str,
     speeds: dict[str, list[float]],
-    memory: dict[str, float | None],
+    warm: dict[str, float | None],
     options: argparse.Namespace,
     device: torch.device,
 ) -> dict:
@@ -360,7 +363,7 @@ def row_of(
     median = statistics.median(speeds[name])
     return {
         "side": name, "target_tokens_per_second": round(median), "spread": round((high - low) / median, 4),
-        f"ratio_to_{first}": round(statistics.median(ratios), 4), "peak_memory_gib": memory[name], "turns": options.turns,
+        f"ratio_to_{first}": round(statistics.median(ratios), 4), **warm, "turns": options.turns,
         "steps_a_turn": options.steps, "tokens": options.tokens, "mean_length": options.fixed_length or options.mean_length,
         "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers, "compiled": not options.eager,
         **facts(device),
@@ -372,7 +375,7 @@ def print_table(rows: list[dict]) -> None:
         memory = "" if row["peak_memory_gib"] is None else f"{row['peak_memory_gib']:6.1f} GiB"
         print(
             f"{row['side']:12s} {row['target_tokens_per_second']:>12,} target tokens/s ± {row['spread']:.0%}  "
-            f"{ratio_of(row):5.2f}×  {memory}"
+            f"{ratio_of(row):5.2f}×  {memory}  loss {row['first_loss']:.2f} → {row['last_loss']:.2f}"
         )
 
 
