@@ -76,7 +76,7 @@ def assert_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]], t
     ("softmax", 4, 0.6, 0, 0, {"norm_first": True}),
     ("relu-rms", 2, 0.0, 16, 16, {"norm_first": True, "threshold": "learned", "tied_embeddings": "all"}),
     ("rela-i", 1, 0.6, 16, 0, {"heads": 3}),
-    ("relu2-g", 5, 1.0, 0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
+    ("relu2-g", 3, 1.0, 0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
     ("leaky_relu", 2, 0.6, 16, 16, {"width": 16}),
 ])  # fmt: skip
 def test_it_finds_what_the_reference_finds(kind, beam, alpha, chain_rows, thin_rows, options):
