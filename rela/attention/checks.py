@@ -121,7 +121,7 @@ def check_options(
 
 def is_number(value: object) -> bool:
     """Whether this is a finite int or float; True and False are neither."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def values_are_cheap(tensor: Tensor) -> bool:

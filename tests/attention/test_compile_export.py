@@ -81,6 +81,23 @@ def test_compile_with_dynamic_lengths():
     assert graphs[-1] == graphs[0] > 0
 
 
+def test_compile_packed_with_dynamic_lengths():
+    """The same over packed sentences, where the dropout rate, too, is a number that a compiler may leave open."""
+    module = attention("rela-g", C, H, dropout=0.1).train()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(module.forward_packed, fullgraph=True, backend=counter, dynamic=True)
+    graphs = []
+    for length in (5, 6, 9):
+        x, cu = normal(length, C, seed=length), torch.tensor([0, 2, length], dtype=torch.int32)
+        found = []
+        for function in (module.forward_packed, compiled):
+            torch.manual_seed(length)
+            found.append(function(x, x, cu, cu, 8, 8))
+        assert_close(*found, **CLOSE)
+        graphs.append(counter.frame_count)
+    assert graphs[-1] == graphs[0] > 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_export(kind: str):
     module = attention(kind, C, H).eval()
