@@ -74,6 +74,7 @@ class ModelConfig:
     """The Transformer; the defaults are the paper's base setting."""
 
     vocabulary_size: int = 32000
+    """Of a finished model; training takes the size that `data` was prepared with."""
     width: int = 512
     heads: int = 8
     encoder_layers: int = 6
@@ -84,7 +85,8 @@ class ModelConfig:
     decoder_attention: str = "rela-g"
     cross_attention: str = "rela-g"
     threshold: float | str = 0.0
-    """θ, subtracted from the scores: a number, or "learned" for one learnable value a head."""
+    """θ, subtracted from the scores: a number, or "learned" for one learnable value a head; of the attentions whose
+    weights know one (softmax, sparsemax and entmax do not)."""
     target_sparsity: float | None = None
     """A sparsity rate the learned thresholds are driven to by a penalty on the loss."""
     dropout: float = 0.1

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rela.attention.kinds import kind_of
 from rela.config import Config, from_dict, read_yaml, save_config, to_dict
 from rela.data.batching import Batch, BatchStream, PreparedCorpus, one_pass
 from rela.data.subwords import Subwords
@@ -420,6 +421,15 @@ def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> 
         raise ValueError(
             f"model.max_length is {config.model.max_length}; wanted at least {longest}, the longest sentence"
         )
+    if config.data.valid is None and (config.train.patience or config.train.bleu_every):
+        raise ValueError("train.patience and train.bleu_every need text to validate with; wanted data.valid")
+    if config.train.patience and not config.train.validate_every:
+        raise ValueError("train.patience counts validations by loss; wanted train.validate_every above 0")
+    kinds = (config.model.encoder_attention, config.model.decoder_attention, config.model.cross_attention)
+    for name in ("threshold", "target_sparsity"):
+        if getattr(config.model, name) and all(kind_of(kind).is_distribution for kind in kinds):
+            raise ValueError(f"model.{name} is {getattr(config.model, name)}, and no attention here has such a thing: "
+                             f"{', '.join(kinds)}")  # fmt: skip
     if config.train.bleu_every and config.data.valid is not None:
         for name in (config.data.valid.source, config.data.valid.target):
             if not (Path(config.data.root) / name).is_file():

@@ -212,6 +212,21 @@ def test_text_that_does_not_fit_the_model_is_refused_before_training(make_config
         trainer(dataclasses.replace(with_train(config, bleu_every=5), data=gone))
 
 
+def test_settings_that_could_have_no_effect_are_refused(make_config):
+    config = make_config()
+    blind = dataclasses.replace(config.data, valid=None)
+    for field in ("patience", "bleu_every"):
+        with pytest.raises(ValueError, match=r"wanted data\.valid"):
+            trainer(dataclasses.replace(with_train(config, **{field: 2}), data=blind))
+    with pytest.raises(ValueError, match=r"wanted train\.validate_every above 0"):
+        trainer(with_train(config, patience=2, validate_every=0))
+    softmax = dict.fromkeys(("encoder_attention", "decoder_attention", "cross_attention"), "softmax")
+    for name, value in (("threshold", 0.5), ("threshold", "learned"), ("target_sparsity", 0.9)):
+        model = dataclasses.replace(config.model, **softmax, **{name: value})
+        with pytest.raises(ValueError, match=rf"model\.{name} is {value}"):
+            trainer(dataclasses.replace(config, model=model))
+
+
 def test_pairs_longer_than_a_batch_are_left_out_with_a_warning(make_config):
     with pytest.warns(UserWarning, match="more than 11 target subwords are left out"):
         train(make_config(tokens=24, accumulate=2, steps=2), quiet=True)
