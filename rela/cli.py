@@ -110,7 +110,8 @@ def flush_or_abandon() -> None:
 def describe(error: Exception) -> str:
     """An exception in one line."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        name = error.filename2 or error.filename  # of two, the one a finished file was to be renamed to
+        return f"{name}: {error.strerror}" if name else error.strerror
     return one_line(error) or type(error).__name__
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import time
@@ -72,9 +73,15 @@ def output_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
     if path is None:
         yield lambda line: print(line, flush=True)
         return
+    if path.is_dir():  # found out now, and not when hours of work are to take its place
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with open(partial, "w", encoding="utf-8") as file:
+        file = open(partial, "w", encoding="utf-8")  # noqa: SIM115 (what goes wrong in the body is another matter)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None  # the name that was asked for
+    try:
+        with file:
             yield lambda line: print(line, file=file)
         os.replace(partial, path)
     finally:

@@ -65,6 +65,9 @@ def choose(
     translator: Translator, pairs: Iterable[tuple[str, str]], gold: Iterable[GoldLinks], tokenised: bool = False
 ) -> AlignmentChoice:
     """The head or layer, normal or shifted, with the lowest AER on a dev set with gold links."""
+    pairs, gold = list(pairs), list(gold)
+    if len(pairs) != len(gold) or not gold:
+        raise ValueError(f"gold links of {len(gold)} sentences for {len(pairs)} pairs; wanted equally many, and some")
     tables = {shifted: AlignmentTable(shifted) for shifted in (False, True)}
     for records, links in zip(capture(translator, pairs, ("cross",), tokenised=tokenised), gold, strict=True):
         for table in tables.values():

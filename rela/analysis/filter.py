@@ -7,7 +7,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -143,6 +144,9 @@ def filter_corpus(
     if ranked and text:
         raise ValueError("the text can only be written in the order of the corpus, not ranked")
     scores = store.read()
+    null_rates = scores["null_rate"][scores["problem"] == 0]
+    if by != "log-prob" and len(null_rates) and not null_rates.any():
+        warnings.warn("no pair has null attention, so the null rate ranks nothing; rank by log-prob", stacklevel=2)
     goodness = rank_values(scores, by)
     order = best_first(goodness)
     kept = chosen(goodness, order, by, keep, threshold)
@@ -152,8 +156,7 @@ def filter_corpus(
     with whole_file(out) as file:
         write_scores(file, rows, lines, raw_pairs(source, target) if text else None)
     if kept is not None:
-        files = kept_files or (out.with_suffix(".kept.source"), out.with_suffix(".kept.target"))
-        write_kept(kept, source, target, files)
+        write_kept(kept, source, target, kept_paths(out, kept_files))
     summary = summarise(scores, goodness, by, kept)
     with whole_file(summary_path(out)) as file:
         file.write(json.dumps(asdict(summary), indent=1).encode() + b"\n")
@@ -170,6 +173,23 @@ def check_order(by: str, keep: float | None, threshold: float | None) -> None:
         raise ValueError(f"keep is {keep}; wanted a share from 0 to 1")
     if threshold is not None and math.isnan(threshold):
         raise ValueError("the threshold is not a number")
+
+
+def kept_paths(out: Path, kept_files: tuple[Path, Path] | None) -> tuple[Path, Path]:
+    """Where the kept pairs go: beside the scores, unless said."""
+    return kept_files or (out.with_suffix(".kept.source"), out.with_suffix(".kept.target"))
+
+
+def check_outputs(source: str | Path, target: str | Path, outputs: Sequence[Path]) -> None:
+    """Refuse to write over the corpus, over a folder, or two things into one file, before the corpus is scored."""
+    places = [path.resolve() for path in outputs]
+    for path, place in zip(outputs, places, strict=True):
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; wanted a file to write")
+        if place in (Path(source).resolve(), Path(target).resolve()):
+            raise ValueError(f"{path} is the corpus itself; wanted another file to write")
+        if places.count(place) > 1:
+            raise ValueError(f"{path} would be written twice; wanted a file of its own for each output")
 
 
 def rank_values(scores: NDArray[Any], by: str) -> NDArray[np.float64]:

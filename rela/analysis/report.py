@@ -266,6 +266,8 @@ def told(records: Iterator[PairRecords], stage: str, total: int, tell: Progress)
 
 def choose_examples(pairs: Sequence[Pair], count: int, seed: int) -> list[int]:
     """Lines to show: a seeded choice among the pairs whose sides are short enough to read."""
+    if count < 0:
+        raise ValueError(f"examples is {count}; wanted at least 0")
     low, high = EXAMPLE_WORDS
     lengths = [[len(side.split()) for side in pair] for pair in pairs]
     readable = [i for i, sides in enumerate(lengths) if low <= min(sides) and max(sides) <= high]

@@ -72,7 +72,7 @@ def analyse(
         )  # fmt: skip
     for row in report.table():
         print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
-                        if name in ("model", "cross_sparsity", "null_rate", "null_rate_shuffled", "aer_best_head_shifted")))  # fmt: skip
+                        if name in ("model", "cross_sparsity", "null_rate", "null_rate_shuffled", "aer_best_head_normal", "aer_best_head_shifted")))  # fmt: skip
     print(out / "index.html")
 
 
@@ -189,8 +189,9 @@ def align(
     out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
     reverse: Annotated[Path | None, typer.Option(help="Model folder of the other direction.")] = None,
     symmetrise: Annotated[
-        str, typer.Option(help="With --reverse: intersection, grow-diag, grow-diag-final or union.")
-    ] = "grow-diag-final",
+        str | None,
+        typer.Option(help="With --reverse: intersection, grow-diag, grow-diag-final (if left out) or union."),
+    ] = None,
     dev_source: Annotated[Path | None, typer.Option(help="Text to choose layer and head on.")] = None,
     dev_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
     dev_gold: Annotated[Path | None, typer.Option(help="Its gold links; the choice stays in the model folder.")] = None,
@@ -200,8 +201,9 @@ def align(
     layer: Annotated[int | None, typer.Option(help="Decoder layer, from 1, instead of the remembered choice.")] = None,
     head: Annotated[int | None, typer.Option(help="Head of that layer, from 1; its mean if left out.")] = None,
     shifted: Annotated[
-        bool, typer.Option(help="Of --layer: read the step after a word, or the step that writes it.")
-    ] = True,
+        bool | None,
+        typer.Option(help="Of --layer: read the step after a word (if left out), or the step that writes it."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Print word links in Pharaoh format, read from cross attention.
@@ -213,14 +215,21 @@ def align(
     from rela.evaluation.alignment import pharaoh, read_links
     from rela.evaluation.symmetrise import SYMMETRISATIONS
 
-    if symmetrise not in SYMMETRISATIONS:
-        raise ValueError(f"symmetrise is {symmetrise!r}; wanted one of {', '.join(SYMMETRISATIONS)}")
+    method = symmetrise or "grow-diag-final"
+    if method not in SYMMETRISATIONS:
+        raise ValueError(f"symmetrise is {method!r}; wanted one of {', '.join(SYMMETRISATIONS)}")
+    if symmetrise is not None and reverse is None:
+        raise ValueError("--symmetrise makes one of two directions; give --reverse too")
     dev = (dev_source, dev_target, dev_gold)
     if any(dev) and not all(dev):
         raise ValueError("--dev-source, --dev-target and --dev-gold belong together")
     if head is not None and layer is None:
         raise ValueError("--head says which head of a layer; give --layer too")
-    choice = None if layer is None else AlignmentChoice(layer - 1, None if head is None else head - 1, shifted)
+    if shifted is not None and layer is None:
+        raise ValueError("--shifted and --no-shifted say how to read a layer; give --layer too")
+    choice = None
+    if layer is not None:
+        choice = AlignmentChoice(layer - 1, None if head is None else head - 1, shifted is not False)
     aligners = []
     for folder, chooser in ((model, choose), (reverse, choose_backward)):
         if folder is None:
@@ -237,7 +246,7 @@ def align(
         aligners.append(Aligner(translator, choice, tokenised))
     backward = aligners[1] if reverse is not None else None
     with output_lines(out) as write:
-        for links in align_corpus(aligners[0], paired_lines(source, target), backward, symmetrise):
+        for links in align_corpus(aligners[0], paired_lines(source, target), backward, method):
             write(pharaoh(links))
 
 
@@ -295,7 +304,15 @@ def filter_pairs(
 
     Example: `rela filter runs/demo/model train.en train.de --keep 0.8 --page --out scores.tsv`; on several processes: `torchrun --nproc-per-node 4 -m rela filter …`
     """
-    from rela.analysis.filter import check_order, filter_corpus, parts_folder, score_corpus
+    from rela.analysis.filter import (
+        check_order,
+        check_outputs,
+        filter_corpus,
+        kept_paths,
+        parts_folder,
+        score_corpus,
+        summary_path,
+    )
     from rela.analysis.filter_page import write_filter_page
     from rela.decoding.translate import Translator
     from rela.training.processes import join_processes
@@ -303,6 +320,15 @@ def filter_pairs(
     check_order(by, keep, threshold)
     if (kept_source is None) != (kept_target is None):
         raise ValueError("--kept-source and --kept-target belong together")
+    if kept_source is not None and keep is None and threshold is None:
+        raise ValueError("--kept-source says where kept pairs go; give --keep or --threshold too")
+    if ranked and text:
+        raise ValueError("--text follows the corpus and --ranked the scores; wanted one of them")
+    files = (kept_source, kept_target) if kept_source and kept_target else None
+    outputs = [out, summary_path(out)]
+    outputs += [] if keep is None and threshold is None else kept_paths(out, files)
+    outputs += [out.with_suffix(".html")] if page else []
+    check_outputs(source, target, outputs)
     with join_processes(device) as processes, progress_bars() as progress:
         translator = Translator.load(model, str(processes.device))
         store = score_corpus(
@@ -312,7 +338,6 @@ def filter_pairs(
         processes.wait()
     if not processes.first:
         return
-    files = (kept_source, kept_target) if kept_source and kept_target else None
     summary = filter_corpus(store, source, target, out, by=by, keep=keep, threshold=threshold, ranked=ranked,
                             text=text, kept_files=files)  # fmt: skip
     if page:
@@ -336,6 +361,8 @@ def named_paths(specifications: list[str]) -> dict[str, str]:
             path, whole = text, Path(text).absolute()
             plain = whole.name in ("model", "best", "averaged", "log.jsonl") and whole.parent.name
             name = whole.parent.name if plain else whole.name
+        elif not name or not path:
+            raise ValueError(f"{text!r} lacks a name or a path; wanted NAME=PATH")
         if name in paths:
             raise ValueError(f"two are called {name}; write NAME={path} to name one")
         paths[name] = path

@@ -99,7 +99,7 @@ def translate(
     beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="α of ((5 + length) / 6)^α.")] = None,
     nbest: Annotated[int, typer.Option(help="Translations a sentence.")] = 1,
-    sampling: Annotated[bool, typer.Option(help="Draw translations instead of searching the best.")] = False,
+    sampling: Annotated[bool | None, typer.Option(help="Draw translations, or search the best.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Of sampling.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
     max_length_ratio: Annotated[float | None, typer.Option(help="Longest output, in source lengths.")] = None,
@@ -124,10 +124,12 @@ def translate(
 
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
-    given = {"beam": beam, "length_penalty": length_penalty, "sampling": sampling or None, "temperature": temperature,
+    given = {"beam": beam, "length_penalty": length_penalty, "sampling": sampling, "temperature": temperature,
              "seed": seed, "max_length_ratio": max_length_ratio, "batch_tokens": batch_tokens,
              "precision": precision, "engine": engine}  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
+    if {"temperature", "seed"} & options.keys() and not options.get("sampling", translator.config.decode.sampling):
+        raise ValueError("--temperature and --seed are of sampling; give --sampling too")
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
     aligner = make_aligner(translator) if alignments else None
@@ -191,13 +193,20 @@ def score(
 
     Example: `rela score runs/demo/model test.en test.de --tokens`
     """
-    from rela.decoding.translate import WINDOW, Translator
+    from itertools import count
+
+    from rela.decoding.translate import WINDOW, PairTooLong, Translator
 
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
     options = {} if precision is None else {"precision": precision}
-    for chunk in chunked(paired_lines(source, target), WINDOW):
-        for item in translator.score(*map(list, zip(*chunk, strict=True)), **options):
+    for first, chunk in zip(count(1, WINDOW), chunked(paired_lines(source, target), WINDOW), strict=False):
+        try:
+            scored = translator.score(*map(list, zip(*chunk, strict=True)), **options)
+        except PairTooLong:
+            name_too_long(translator, chunk, first)
+            raise
+        for item in scored:
             if format == "jsonl":
                 print(
                     json.dumps(
@@ -210,6 +219,17 @@ def score(
                     f"{piece}:{value:.4f}" for piece, value in zip(item.pieces, item.log_probs, strict=True)
                 )
                 print(f"{item.log_prob:.6f}" + (f"\t{parts}" if tokens else ""))
+
+
+def name_too_long(translator: Any, chunk: list[tuple[str, str]], first: int) -> None:
+    """Say which line of a text holds a pair too long for the model; the chunk begins with line `first`."""
+    from rela.decoding.translate import PairTooLong
+
+    for line, (source, target) in enumerate(chunk, start=first):
+        try:
+            translator.encode_pair(source, target)
+        except PairTooLong as error:
+            raise PairTooLong(f"line {line}: {error}") from None
 
 
 def evaluate(

@@ -76,10 +76,12 @@ def alignment_error_rate(hypotheses: Iterable[frozenset[Link]], gold: Iterable[G
 
     Each count is summed over the sentences first.
     """
-    total = AlignmentCounts()
+    total, number = AlignmentCounts(), 0
     for number, (links, answer) in enumerate(zip_longest(hypotheses, gold), start=1):
         if links is None or answer is None:
             missing = "hypothesis" if links is None else "gold links"
             raise ValueError(f"sentence {number} has no {missing}; both files must have the same number of sentences")
         total += AlignmentCounts.of(links, answer)
+    if not number:
+        raise ValueError("there is no sentence to judge the links of")
     return total.score()

@@ -77,6 +77,7 @@ def content_hash(text: str) -> str:
 
 def write_export(path: Path, start: dict[str, Any], views: Sequence[View]) -> None:
     """Write the file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         partial.write_text(export_page(start, views), encoding="utf-8")

@@ -81,7 +81,7 @@ def test_plot_draws_one_figure(lab, tmp_path, monkeypatch, capsys, figure, optio
     assert sorted(path.name for path in tmp_path.iterdir()) == written
 
 
-def test_plot_refuses_what_it_cannot_draw(lab, capsys):
+def test_plot_refuses_what_it_cannot_draw(lab, tmp_path, capsys):
     model = lab / "soft"
     assert "there is no figure 'pie'" in refused(capsys, "plot", "pie", model, *text(lab), "--out", "x")
     assert "line 9 of a text of 8" in refused(capsys, "plot", "heads", model, *text(lab), "--line", 9, "--out", "x")
@@ -89,6 +89,11 @@ def test_plot_refuses_what_it_cannot_draw(lab, capsys):
     assert "head 0 of" in refused(capsys, "plot", "heads", model, *text(lab), "--head", 0, "--out", "x")
     assert "--gold" in refused(capsys, "plot", "aer", model, *text(lab), "--out", "x")
     assert "NAME=" in refused(capsys, "plot", "heads", model, model, *text(lab), "--out", "x")
+    assert "lacks a name" in refused(capsys, "plot", "heads", f"={model}", *text(lab), "--out", "x")
+    assert "examples is -1" in refused(capsys, "analyse", model, *text(lab), "--examples", -1, "--out", tmp_path / "r")
+    (tmp_path / "x.png").mkdir()
+    wrong = refused(capsys, "plot", "heads", model, *text(lab), "--out", tmp_path / "x.png")
+    assert f"{tmp_path / 'x.png'}: " in wrong, "the name that was asked for, and not a temporary one"
 
 
 def test_align_then_aer(lab, tmp_path, capsys):
@@ -119,13 +124,20 @@ def test_align_in_both_directions(lab, tmp_path, capsys):
         assert all(a <= b for a, b in zip(found[smaller], found[larger], strict=True))
 
 
-def test_align_refuses(lab, capsys):
+def test_align_refuses(lab, tmp_path, capsys):
     files = (lab / "test.en", lab / "test.de")
     assert "belong together" in refused(capsys, "align", lab / "soft", *files, "--dev-gold", lab / "test.align")
     assert "symmetrise is 'best'" in refused(capsys, "align", lab / "soft", *files, "--symmetrise", "best")
     assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 3)
     assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 0)
     assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--head", 1)
+    assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--no-shifted")
+    assert "--reverse too" in refused(capsys, "align", lab / "soft", *files, "--symmetrise", "union")
+    (tmp_path / "few").write_text("0-0\n")
+    dev = ["--dev-source", files[0], "--dev-target", files[1], "--dev-gold", tmp_path / "few"]
+    assert "gold links of 1 sentences for 8 pairs" in refused(capsys, "align", lab / "soft", *files, *dev)
+    assert "is a directory" in refused(capsys, "align", lab / "soft", *files, "--out", tmp_path).lower()
+    assert [path.name for path in tmp_path.iterdir()] == ["few"]
 
 
 def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
@@ -140,6 +152,8 @@ def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
     assert not capsys.readouterr().out.startswith("AER 0.00")
     (tmp_path / "short").write_text(lines[0] + "\n")
     assert "sentence 2 has no hypothesis" in refused(capsys, "aer", tmp_path / "short", lab / "test.align")
+    (tmp_path / "empty").write_text("")
+    assert "no sentence" in refused(capsys, "aer", tmp_path / "empty", tmp_path / "empty")
 
 
 def test_filter_on_two_processes_is_filter_on_one(lab, tmp_path):
@@ -158,5 +172,22 @@ def test_filter_refuses_before_it_scores(lab, tmp_path, capsys):
     assert "by is 'size'" in refused(capsys, "filter", *arguments, "--by", "size")
     assert "wanted one of them" in refused(capsys, "filter", *arguments, "--keep", 0.5, "--threshold", 0.5)
     assert "belong together" in refused(capsys, "filter", *arguments, "--kept-source", "x")
+    assert "--keep or --threshold too" in refused(
+        capsys, "filter", *arguments, "--kept-source", "x", "--kept-target", "y"
+    )
+    assert "wanted one of them" in refused(capsys, "filter", *arguments, "--ranked", "--text")
     assert "is not a model folder" in refused(capsys, "filter", tmp_path / "none", *arguments[1:])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_filter_writes_over_nothing_that_is_needed(lab, tmp_path, capsys):
+    corpus = [lab / "test.en", lab / "test.de"]
+    before = [path.read_bytes() for path in corpus]
+    start = ["filter", lab / "soft", *corpus, "--keep", 0.5, "--out"]
+    assert "is the corpus itself" in refused(capsys, *start, lab / "soft" / ".." / "test.de")
+    kept = ["--kept-source", corpus[0], "--kept-target", tmp_path / "kept"]
+    assert "test.en is the corpus itself" in refused(capsys, *start, tmp_path / "s.tsv", *kept)
+    assert "would be written twice" in refused(capsys, *start, tmp_path / "s.html", "--page")
+    assert "is a folder" in refused(capsys, *start, tmp_path)
+    assert [path.read_bytes() for path in corpus] == before
     assert list(tmp_path.iterdir()) == []

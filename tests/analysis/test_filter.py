@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from xml.etree import ElementTree
 
 import numpy as np
@@ -303,3 +304,13 @@ def test_an_empty_corpus_is_an_empty_table(tmp_path):
 def test_softmax_has_no_null_rate_to_rank_by():
     raw = [(source.encode(), target.encode()) for source, target in toy_pairs(5)]
     assert not score_block(tiny_translator("softmax"), raw)["null_rate"].any()
+
+
+def test_who_ranks_by_a_null_rate_that_is_not_there_is_told(corpus, tmp_path):
+    _, source, target = corpus
+    store = score_corpus(tiny_translator("softmax"), source, target, tmp_path / "parts")
+    with pytest.warns(UserWarning, match="no pair has null attention"):
+        filter_corpus(store, source, target, tmp_path / "s.tsv", keep=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        filter_corpus(store, source, target, tmp_path / "s.tsv", by="log-prob", keep=0.5)
