@@ -121,6 +121,7 @@ def check_options(
 
 def is_number(value: object) -> bool:
     """Whether this is a finite int or float; True and False are neither."""
+    # compared, not math.isfinite: a compiler may leave the value open, and only that would break its graph
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.integer[Any]]
 
 LOOK_AHEAD = 256
-"""Sentences from which the last gap of a batch of constant size is filled."""
+"""Sentences from which the last gap of a batch is filled."""
 GAP, NARROW, FEW = 24, 2, 16
 """Mean sentences that the gap is wide; when it counts as narrow; how many are tried while it is not."""
 

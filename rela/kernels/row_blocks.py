@@ -16,6 +16,7 @@ from rela.kernels.problem import ceil_div, power_of_2, processors
 
 PIECE = 256
 WIDEST = 1024  # of a row in one warp
+ROWS = 4  # of a block, each in its warp
 WIDE_ELEMENTS = 2048  # of a block of wider rows: rows are gathered until it is about this large
 
 
@@ -25,11 +26,11 @@ def as_rows(z: Tensor) -> Tensor:
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
-def block_plan(z: Tensor, rows: int = 4) -> dict[str, int]:
-    """The shape of a block and its warps, from the width alone; `rows` is how many a block has at most."""
+def block_plan(z: Tensor) -> dict[str, int]:
+    """The shape of a block and its warps, from the width alone."""
     BC = power_of_2(z.shape[-1])
     if BC <= WIDEST:
-        return {"C": z.shape[-1], "K": ceil_div(BC, PIECE), "BN": rows, "W": min(BC, PIECE), "num_warps": rows}
+        return {"C": z.shape[-1], "K": ceil_div(BC, PIECE), "BN": ROWS, "W": min(BC, PIECE), "num_warps": ROWS}
     BN = max(1, WIDE_ELEMENTS // BC)
     return {"C": z.shape[-1], "K": 1, "BN": BN, "W": BC, "num_warps": min(32, BN * BC // 256)}
 

@@ -144,7 +144,8 @@ def attend_blocks(
     block_attention_kernel[(blocks, heads)](
         q, keys, values, table, gate, threshold, context, squares, size**-0.5, q.stride(0), keys.stride(0),
         values.stride(0), QUERIES=queries, H=heads, D=size, BD=max(16, power_of_2(size)),
-        BQ=max(16, power_of_2(queries)), BS=KEYS, GROUP=GROUP, ACTIVATION=activation, PRECISION=PRECISION, num_warps=4, num_stages=1, **early(in_chain, q),
+        BQ=max(16, power_of_2(queries)), BS=KEYS, GROUP=GROUP, ACTIVATION=activation, PRECISION=PRECISION, num_warps=4,
+        num_stages=1, **early(in_chain, q),
     )  # fmt: skip
 
 

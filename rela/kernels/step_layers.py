@@ -3,7 +3,7 @@
 A step has few rows, so it is the number of kernels that costs, not what they compute. `residual_norm` is one kernel for
 r · y + bias + residual and the layer norm behind it, where r is the 1/RMS that attention left over (see
 step_attention.py); `norm_linear` is a product for few rows that computes sum and norm, in every program, on its own input;
-`thin_linear` writes partial sums that the next kernel adds up, and multiplies by r itself: a layer is eight kernels.
+`thin_linear` writes partial sums that the next kernel adds up, and can multiply by r itself: for few rows a layer is eight kernels.
 
 Parameters are asked for before anything that depends on them: they come from memory each step, and that takes longer
 than the rest of a kernel.

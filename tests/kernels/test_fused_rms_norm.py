@@ -9,6 +9,7 @@ from exactness import DEVICE, assert_as_exact_as, draw
 
 from rela.kernels.problem import processors
 from rela.kernels.rms_norm import PROGRAMS, rms_norm
+from rela.kernels.row_blocks import ROWS
 
 EPS = 1e-6
 
@@ -62,7 +63,7 @@ def test_a_null_row_stays_null_and_has_finite_gradients():
 
 
 def test_more_rows_than_programs_of_the_backward_pass():
-    rows = 2 * 4 * PROGRAMS * processors(torch.device(DEVICE)) + 5  # two rounds of blocks of 4 rows, and a third
+    rows = 2 * ROWS * PROGRAMS * processors(torch.device(DEVICE)) + 5  # two rounds of blocks, and a third
     z = draw(rows, 3, seed=1)
     assert_as_exact_as(fused, equation, z, draw(3, seed=2), draw(3, seed=3))
 

@@ -10,6 +10,7 @@ from exactness import DEVICE, assert_as_exact_as, draw
 
 from rela.kernels.problem import processors
 from rela.kernels.residual_norm import PROGRAMS, residual_norm
+from rela.kernels.row_blocks import ROWS
 
 EPS = 1e-5
 
@@ -86,7 +87,7 @@ def test_rows_are_read_where_they_lie():
 
 
 def test_more_rows_than_programs_of_the_backward_pass():
-    rows = 2 * 4 * PROGRAMS * processors(torch.device(DEVICE)) + 5  # two rounds of blocks of 4 rows, and a third
+    rows = 2 * ROWS * PROGRAMS * processors(torch.device(DEVICE)) + 5  # two rounds of blocks, and a third
     assert_as_exact_as(fused, equation, *inputs(rows, 3))
 
 
