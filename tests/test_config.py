@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from rela.config import (
     save_config,
     to_dict,
 )
+from rela.data.datasets import DATASETS
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -39,6 +41,24 @@ def test_every_shipped_config_loads(path):
     assert config.data.train, "a config without training text trains nothing"
     assert config.data.valid is not None
     assert from_dict(Config, to_dict(config), "again") == config
+
+
+def test_configs_of_public_corpora_name_the_files_that_are_downloaded():
+    named = 0
+    for path in CONFIGS:
+        found = re.search(r"rela data get (\S+) --out (\S+)", path.read_text(encoding="utf-8"))
+        if found is None:
+            continue
+        named += 1
+        dataset, data = DATASETS[found[1]], load_config(path).data
+        assert data.root == f"{found[2]}/{dataset.name}"
+        assert (data.source_language, data.target_language) == dataset.languages
+        assert data.valid is not None
+        assert data.test is not None
+        for corpus in (*data.train, data.valid, data.test):
+            written = [tuple(f"{part.name}.{language}" for language in dataset.languages) for part in dataset.parts]
+            assert (corpus.source, corpus.target) in written, path.name
+    assert named >= 3
 
 
 def test_there_are_configs_for_the_paper_and_for_every_listed_corpus():
