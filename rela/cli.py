@@ -5,11 +5,13 @@ Heavy imports happen inside the commands, so that `rela --help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
 import warnings
 from collections.abc import Callable
+from typing import Annotated
 
 try:
     import typer
@@ -19,6 +21,7 @@ except ImportError:
     )
     raise SystemExit(2) from None
 
+import rela
 from rela.commands import benchmark, corpora, laboratory, toolkit
 from rela.terminal import fail
 
@@ -47,13 +50,29 @@ DATA_COMMANDS: dict[str, Callable[..., None]] = {
 
 app = typer.Typer(
     name="rela",
-    help="Rectified linear attention (ReLA): train, translate, measure and look inside.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        print(f"rela {rela.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Rectified linear attention (ReLA): train, translate, measure and look inside."""
+
+
 data_app = typer.Typer(help="Corpora: the embedded one, and public ones to download.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 for name, command in COMMANDS.items():
@@ -90,7 +109,9 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if hasattr(error, "format_message"):  # the command line itself was wrong
             if type(error).__name__ == "NoArgsIsHelpError":
-                print(error.format_message())
+                with contextlib.suppress(BrokenPipeError):  # `rela | head`
+                    print(error.format_message())
+                flush_or_abandon()
                 raise SystemExit(2) from None
             fail(one_line(error.format_message()))
         raise

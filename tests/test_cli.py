@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import rela
 from rela import bench
 from rela.cli import app, main
 from rela.config import Config, DecodeConfig, ModelConfig
@@ -110,6 +111,10 @@ def test_every_command_explains_itself(call, command):
     assert "Usage:" in output
     if command != "data list":
         assert f"rela {command}" in output, "help shows an example"
+
+
+def test_the_version_is_told(call):
+    assert call("--version") == (0, f"rela {rela.__version__}\n", "")
 
 
 def test_without_a_command_the_help_is_shown(call):
@@ -259,6 +264,14 @@ def test_a_reader_that_goes_away_is_no_error(model, texts, arguments):
     assert b"Traceback" not in result.stderr
     assert b"rror" not in result.stderr
     assert result.returncode == 1
+
+
+def test_a_reader_of_the_help_that_goes_away_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run([sys.executable, "-m", "rela"], stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (2, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
