@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from rela.attention.hugging_face import is_hugging_face, replace_in_transformers
 from rela.attention.kinds import Kind
 from rela.attention.multihead import MultiheadAttention
 
@@ -17,19 +18,21 @@ class Replacement:
     module: nn.Module
     names: tuple[str, ...]
     kind: str | Kind
+    what: str = "torch.nn.MultiheadAttention"
 
     def __str__(self) -> str:
         listed = ", ".join(name or "(the module itself)" for name in self.names)
         kind = self.kind if isinstance(self.kind, str) else f"{self.kind.weights}+{self.kind.norm}"
-        return f"{len(self.names)} × torch.nn.MultiheadAttention, now {kind}: {listed}"
+        return f"{len(self.names)} × {self.what}, now {kind}: {listed}"
 
 
 def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options) -> Replacement:
     """Exchange every `nn.MultiheadAttention` inside `module`, in place, for one of `kind` with the same projections.
 
     `options` go to `MultiheadAttention` (threshold, backend, …). The answer names what was exchanged; if
-    `module` itself is an `nn.MultiheadAttention`, the new one is `.module` of the answer. ReLA is a drop-in by
-    shape, not by function: a model trained with softmax must be trained on after the exchange.
+    `module` itself is an `nn.MultiheadAttention`, the new one is `.module` of the answer. A model of Hugging Face
+    keeps its attention modules, whose inside becomes ours; its options are threshold and backend. ReLA is a
+    drop-in by shape, not by function: a model trained with softmax must be trained on after the exchange.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is a {type(module).__name__}; wanted a torch.nn.Module")
@@ -41,6 +44,9 @@ def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options)
         for name, child in parent._modules.items()  # named_children leaves out a child's second name
         if isinstance(child, nn.MultiheadAttention)
     ]
+    if not places and is_hugging_face(module):
+        found = replace_in_transformers(module, kind, **options)
+        return Replacement(module, tuple(found), kind, " or ".join(sorted(set(found.values()))))
     if not places:
         raise ValueError(f"{type(module).__name__} holds no torch.nn.MultiheadAttention to replace")
     # All are made before the first is put in place, so that an error leaves the model as it was; one attention

@@ -1,0 +1,130 @@
+"""Attention inside Hugging Face models: softmax of ours is theirs, ReLA is what the equations say, and it trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rela
+from rela.attention.hugging_face import ATTACHED, attentions
+
+transformers = pytest.importorskip("transformers")
+if not hasattr(transformers, "AttentionInterface"):
+    pytest.skip("this release of transformers has no attention interface", allow_module_level=True)
+
+IDS = torch.randint(2, 60, (2, 9), generator=torch.Generator().manual_seed(1))
+REAL = torch.arange(9) < torch.tensor([[9], [6]])
+
+
+def make(name: str) -> torch.nn.Module:
+    """A tiny model with random weights; nothing is downloaded."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    if name == "bert":
+        shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+        return transformers.BertModel(transformers.BertConfig(**shape, **sizes)).eval()
+    if name == "gpt2":
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, **sizes)).eval()
+    if name == "llama":  # grouped queries, and heads whose sizes do not add up to the model's
+        shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "head_dim": 12, "intermediate_size": 32}  # fmt: skip
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, **sizes)).eval()
+    if name == "t5":  # adds a bias to its scores
+        shape = {"d_model": 32, "d_kv": 12, "d_ff": 32, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+        return transformers.T5ForConditionalGeneration(transformers.T5Config(**shape, **sizes)).eval()
+    shape = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 2,
+             "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 0, "forced_eos_token_id": None}  # fmt: skip
+    return transformers.MarianMTModel(transformers.MarianConfig(**shape, **sizes)).eval()
+
+
+def run(model: torch.nn.Module, **options) -> torch.Tensor:
+    if model.config.is_encoder_decoder:
+        return model(input_ids=IDS, attention_mask=REAL.long(), decoder_input_ids=IDS[:, :5], **options)[0]
+    return model(input_ids=IDS, attention_mask=REAL.long(), **options)[0][REAL]
+
+
+@pytest.mark.parametrize(("name", "count"), [("bert", 2), ("gpt2", 2), ("llama", 2), ("marian", 5), ("t5", 6)])
+def test_our_softmax_is_theirs_and_rela_is_not(name, count):
+    model = make(name)
+    with torch.no_grad():
+        before = run(model)
+        replaced = rela.replace_attention(model, kind="softmax")
+        assert len(replaced.names) == count
+        assert replaced.what.endswith("Attention")
+        torch.testing.assert_close(run(model), before, atol=1e-5, rtol=1e-5)
+        rela.replace_attention(model, kind="rela-g")
+        assert (run(model) - before).abs().max() > 1e-3
+
+
+def test_the_norm_is_over_the_merged_heads_of_the_context():
+    model = make("bert")
+    rela.replace_attention(model, kind="relu-rms")
+    attention = attentions(model)["encoder.layer.0.attention.self"]
+    x = torch.randn(1, 5, 32)
+    with torch.no_grad():
+        q, k, v = (getattr(attention, part)(x).view(1, 5, 4, 8).transpose(1, 2) for part in ("query", "key", "value"))
+        wanted = rela.RMSNorm(32)(rela.attend(q, k, v, kind="relu").transpose(1, 2).flatten(2))
+        torch.testing.assert_close(attention(x)[0], wanted)
+
+
+def test_gates_and_gains_are_trained_and_saved():
+    model = make("marian").train()
+    names = rela.replace_attention(model, kind="rela-g").names
+    run(model).square().mean().backward()
+    for name in names:
+        for part in ("gain", "gate"):
+            gradient = model.get_parameter(f"{name}.{ATTACHED}.norm.{part}").grad
+            assert gradient is not None
+            assert gradient.isfinite().all()
+    assert f"{names[0]}.{ATTACHED}.norm.gate" in model.state_dict()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "marian", "t5"])
+def test_steps_with_a_cache_are_the_steps_without(name):
+    model = make(name)
+    rela.replace_attention(model, kind="rela-g")
+    options = {"attention_mask": REAL.long(), "max_new_tokens": 5, "do_sample": False, "num_beams": 1}
+    with torch.no_grad():
+        with_cache, without = (model.generate(IDS, use_cache=use, **options) for use in (True, False))
+    assert torch.equal(with_cache, without)
+
+
+def test_a_threshold_reaches_the_scores():
+    model = make("bert")
+    rela.replace_attention(model, kind="relu", threshold=1e6)
+    attention = attentions(model)["encoder.layer.1.attention.self"]
+    with torch.no_grad():
+        assert not attention(torch.randn(1, 5, 32))[0].any(), "nobody looks at anything"
+
+
+def test_a_learned_threshold_starts_where_rela_is_and_moves():
+    plain, learned = make("llama"), make("llama")
+    rela.replace_attention(plain, kind="relu-rms")
+    names = rela.replace_attention(learned, kind="relu-rms", threshold="learned").names
+    torch.testing.assert_close(run(learned), run(plain))
+    run(learned).square().mean().backward()
+    assert all(learned.get_parameter(f"{name}.{ATTACHED}.threshold").grad.any() for name in names)
+
+
+def test_weights_are_given_to_those_who_ask():
+    model = make("bert")
+    rela.replace_attention(model, kind="rela-g")
+    weights = model(input_ids=IDS, attention_mask=REAL.long(), output_attentions=True).attentions
+    assert [tuple(layer.shape) for layer in weights] == [(2, 4, 9, 9)] * 2
+    assert not weights[0][1, :, :, 6:].any(), "padding is looked at by nobody"
+    assert 0.2 < rela.sparsity_rate(weights[0]).mean() < 1
+
+
+def test_what_cannot_be_is_refused_and_leaves_the_model_as_it_was():
+    model = make("bert")
+    before = model.config._attn_implementation
+    with pytest.raises(ValueError, match="kind is 'rela-x'"):
+        rela.replace_attention(model, kind="rela-x")
+    with pytest.raises(ValueError, match="threshold is learned for softmax"):
+        rela.replace_attention(model, kind="softmax", threshold="learned")
+    with pytest.raises(ValueError, match="backend is 'cuda'"):
+        rela.replace_attention(model, backend="cuda")
+    with pytest.raises(TypeError, match="num_kv_heads"):
+        rela.replace_attention(model, num_kv_heads=2)
+    assert model.config._attn_implementation == before
+    assert not any(name.endswith(ATTACHED) for name, _ in model.named_modules())
