@@ -322,6 +322,8 @@ def filter_pairs(
         raise ValueError("--kept-source and --kept-target belong together")
     if kept_source is not None and keep is None and threshold is None:
         raise ValueError("--kept-source says where kept pairs go; give --keep or --threshold too")
+    if sample < 0:
+        raise ValueError(f"sample is {sample}; wanted at least 0")
     if ranked and text:
         raise ValueError("--text follows the corpus and --ranked the scores; wanted one of them")
     files = (kept_source, kept_target) if kept_source and kept_target else None

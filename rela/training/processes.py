@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -60,3 +61,26 @@ def join_processes(device: str) -> Iterator[Processes]:
         yield Processes(rank, world, chosen)
     finally:
         dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Keep a second run out of a directory: two would take each other's checkpoints away."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: no lock
+        yield
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory, os.O_RDONLY)  # the directory itself is locked, so that no file is left
+    try:
+        with contextlib.suppress(OSError):  # a file system that knows no locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"another run is training in {directory}; wait for it, or choose another train.directory"
+                ) from None
+        yield
+    finally:
+        os.close(handle)

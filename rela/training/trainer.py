@@ -31,7 +31,7 @@ from rela.training.checkpoint import CheckpointError, Checkpoints, average_weigh
 from rela.training.graphed import GraphedStep
 from rela.training.journal import Journal
 from rela.training.loss import Objective
-from rela.training.processes import Processes, join_processes
+from rela.training.processes import Processes, alone_in, join_processes
 from rela.training.schedule import centring_share, cooled, inverse_square_root
 from rela.training.watchdog import TrainingFailed, Watchdog
 
@@ -44,7 +44,9 @@ FREE = {"directory", "steps", "accumulate", "log_every", "validate_every", "bleu
 def train(config: Config, quiet: bool = False) -> Path:
     """Train the model of `config` on its prepared data, going on where an earlier run left off; the model folder."""
     with join_processes(config.train.device) as processes:
-        return Trainer(config, processes, quiet).run()
+        trainer = Trainer(config, processes, quiet)
+        with alone_in(trainer.directory) if processes.first else contextlib.nullcontext():
+            return trainer.run()
 
 
 class Trainer:

@@ -176,6 +176,7 @@ def test_filter_refuses_before_it_scores(lab, tmp_path, capsys):
         capsys, "filter", *arguments, "--kept-source", "x", "--kept-target", "y"
     )
     assert "wanted one of them" in refused(capsys, "filter", *arguments, "--ranked", "--text")
+    assert "sample is -3" in refused(capsys, "filter", *arguments, "--page", "--sample", -3)
     assert "is not a model folder" in refused(capsys, "filter", tmp_path / "none", *arguments[1:])
     assert list(tmp_path.iterdir()) == []
 

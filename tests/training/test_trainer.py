@@ -15,7 +15,7 @@ from rela.attention.multihead import MultiheadAttention
 from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import CheckpointError, average_weights
-from rela.training.processes import join_processes
+from rela.training.processes import alone_in, join_processes
 from rela.training.trainer import Trainer, mix, train
 from rela.training.watchdog import TrainingFailed
 
@@ -225,6 +225,14 @@ def test_settings_that_could_have_no_effect_are_refused(make_config):
         model = dataclasses.replace(config.model, **softmax, **{name: value})
         with pytest.raises(ValueError, match=rf"model\.{name} is {value}"):
             trainer(dataclasses.replace(config, model=model))
+
+
+def test_two_runs_do_not_share_a_directory(make_config):
+    config = make_config()
+    with alone_in(Path(config.train.directory)), pytest.raises(ValueError, match="another run is training in"):
+        train(config, quiet=True)
+    assert list(Path(config.train.directory).iterdir()) == []
+    train(config, quiet=True)
 
 
 def test_pairs_longer_than_a_batch_are_left_out_with_a_warning(make_config):
