@@ -109,6 +109,9 @@ class Trainer:
         self.resume()
         finished = self.directory / "model"
         over = self.step >= self.settings.steps or self.out_of_patience()
+        if self.step > self.settings.steps and self.processes.first:
+            warnings.warn(f"{self.directory} has trained {self.step} steps already, more than train.steps, "
+                          f"{self.settings.steps}; its model is the one of all of them", stacklevel=2)  # fmt: skip
         if over and is_average_of(finished, self.step, self.settings.average_last):
             return finished
         if self.processes.first:

@@ -227,6 +227,15 @@ def test_settings_that_could_have_no_effect_are_refused(make_config):
             trainer(dataclasses.replace(config, model=model))
 
 
+def test_who_asks_for_fewer_steps_than_were_trained_is_told(make_config):
+    config = make_config()
+    train(config, quiet=True)
+    before = final_bytes(config)
+    with pytest.warns(UserWarning, match=f"has trained {config.train.steps} steps already"):
+        train(with_train(config, steps=config.train.steps - 1), quiet=True)
+    assert final_bytes(config) == before
+
+
 def test_two_runs_do_not_share_a_directory(make_config):
     config = make_config()
     with alone_in(Path(config.train.directory)), pytest.raises(ValueError, match="another run is training in"):
