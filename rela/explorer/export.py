@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -77,7 +78,8 @@ def content_hash(text: str) -> str:
 
 def write_export(path: Path, start: dict[str, Any], views: Sequence[View]) -> None:
     """Write the file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))  # the name that was asked for
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         partial.write_text(export_page(start, views), encoding="utf-8")

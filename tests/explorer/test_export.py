@@ -98,5 +98,5 @@ def test_a_file_appears_whole_or_not_at_all(views, tmp_path):
     write_export(path, views.start(), [view])
     assert path.read_text(encoding="utf-8") == export_page(views.start(), [view])
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"missing/look\.html'"):
         write_export(tmp_path / "missing" / "look.html", views.start(), [view])
