@@ -154,7 +154,7 @@ def explore(
 ) -> None:
     """Look into attention in a browser: every head of every layer, word by word, models side by side.
 
-    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file: `rela explore demo/rela-g/model --export look.html --source "The dog sleeps ."`
+    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file: `rela explore demo/rela-g/model --export look.html --source "The dog is sleeping ."`
     """
     from importlib.util import find_spec
 

@@ -118,7 +118,7 @@ def translate(
 ) -> None:
     """Translate text, line by line, in order.
 
-    Example: `echo "The dog sleeps ." | rela translate runs/demo/model`
+    Example: `echo "The dog is sleeping ." | rela translate runs/demo/model`
     """
     from rela.decoding.translate import WINDOW, Translator
 

@@ -72,7 +72,7 @@ class Translator:
     """A Transformer and its subwords: translates and scores text.
 
     model = rela.load("runs/model")
-    model.translate(["A dog sleeps ."])
+    model.translate(["A dog is sleeping ."])
 
     One thread at a time: search on a GPU has buffers of its own that are used again.
     """
