@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 Link = tuple[int, int]  # (source word, target word), both counted from 0
 
 FORMATS = ("auto", "talp", "pharaoh", "naacl")
+TELLING = 10  # sentences: if none of so many links its first word, words are counted from 1
 MOST_SENTENCES = 10_000_000  # a NAACL sentence number beyond this is a broken file, not a corpus
 
 _TALP = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
@@ -42,7 +44,7 @@ def read_links(
       word, and such a link is no link.
     - `auto` tells NAACL from the other two by the first line that is not empty.
 
-    `one_based` is how the file counts words; `flip` swaps the sides of a file written target first.
+    `one_based` is how the file counts words, and a file that looks otherwise is warned of; `flip` swaps the sides of a file written target first.
     """
     if format not in FORMATS:
         raise ValueError(f"unknown link format {format!r}; it is one of {', '.join(FORMATS)}")
@@ -51,7 +53,13 @@ def read_links(
         first = next((line for line in lines if line.strip()), "")
         format = "naacl" if _NAACL.fullmatch(first.strip()) else "talp"
     reader = _read_naacl if format == "naacl" else _read_talp
-    return [_gold(sentence, flip) for sentence in reader(lines, path, one_based, possible_too=format != "pharaoh")]
+    found = [_gold(sentence, flip) for sentence in reader(lines, path, one_based, possible_too=format != "pharaoh")]
+    linked = [gold.possible for gold in found if gold.possible]
+    if not one_based and len(linked) >= TELLING and all(min(link) > 0 for links in linked for link in links):
+        warnings.warn(
+            f"{path}: no link has a word 0; where words are counted from 1, say that it is one-based", stacklevel=2
+        )
+    return found
 
 
 def read_hypotheses(

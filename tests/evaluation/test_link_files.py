@@ -1,6 +1,7 @@
 """Files of links: what is written is read back, and what is malformed is named with file and line."""
 
 import re
+import warnings
 
 import pytest
 from hypothesis import given
@@ -96,3 +97,15 @@ def test_unknown_format_is_named(path):
     path.write_text("0-0\n")
     with pytest.raises(ValueError, match="unknown link format 'giza'"):
         read_links(path, format="giza")
+
+
+def test_a_file_that_counts_from_1_is_told_from_one_that_counts_from_0(tmp_path):
+    path = tmp_path / "links"
+    path.write_text("1-1 2p3\n" * 10, encoding="utf-8")
+    with pytest.warns(UserWarning, match="no link has a word 0"):
+        read_links(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_links(path, one_based=True)
+        path.write_text("1-1 2p3\n" * 9 + "0-1\n", encoding="utf-8")
+        read_links(path)
