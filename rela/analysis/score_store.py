@@ -14,6 +14,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rela.data.lock import lock
+
 RECORD = np.dtype([("null_rate", "<f8"), ("log_prob", "<f8"), ("problem", "u1")])
 """One pair; the scores of a pair with a problem are NaN."""
 JOB = "job.json"
@@ -71,7 +73,7 @@ class ScoreStore:
             open(self.folder / f"{name}.scores", "ab") as scores,
             open(self.folder / f"{name}.journal", "ab") as journal,
         ):
-            lock(journal, f"{self.folder}: another process is writing {name}; wait for it or stop it")
+            lock(journal.fileno(), f"{self.folder}: another process is writing {name}; wait for it or stop it")
             whole = list(journal_entries(self.folder / f"{name}.journal"))
             end = max((entry["offset"] + entry["pairs"] * RECORD.itemsize for entry in whole), default=0)
             if end > scores.tell():
@@ -130,15 +132,3 @@ def journal_entries(path: Path) -> Iterator[dict[str, int]]:
 def whole_length(path: Path) -> int:
     """Bytes up to the end of the last complete line."""
     return path.read_bytes().rfind(b"\n") + 1
-
-
-def lock(file: IO[bytes], message: str) -> None:
-    """Hold a file for as long as this process has it open, where the system can."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ValueError(message) from None

@@ -25,6 +25,7 @@ import numpy as np
 
 from rela.config import CorpusConfig, DataConfig
 from rela.data.corpus import CorpusError, raw_lines, raw_pairs, read_pairs
+from rela.data.lock import lock
 from rela.data.shards import FORMAT, IDS, META, VOCABULARY, ShardWriter, read_meta
 from rela.data.subwords import Subwords, train_subwords
 
@@ -357,14 +358,6 @@ def empty_folder(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Keep a second process out of the directory while this one prepares it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: no lock
-        yield
-        return
     with (directory / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{directory} is being prepared by another process") from None
+        lock(file.fileno(), f"{directory} is being prepared by another process")
         yield

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from rela.data.lock import lock
 from rela.decoding.translate import pick_device
 
 
@@ -66,21 +67,14 @@ def join_processes(device: str) -> Iterator[Processes]:
 @contextlib.contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
     """Keep a second run out of a directory: two would take each other's checkpoints away."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: no lock
+    if os.name == "nt":  # where a folder cannot be opened, and there is no lock
         yield
         return
     directory.mkdir(parents=True, exist_ok=True)
     handle = os.open(directory, os.O_RDONLY)  # the directory itself is locked, so that no file is left
     try:
         with contextlib.suppress(OSError):  # a file system that knows no locks
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(
-                    f"another run is training in {directory}; wait for it, or choose another train.directory"
-                ) from None
+            lock(handle, f"another run is training in {directory}; wait for it, or choose another train.directory")
         yield
     finally:
         os.close(handle)
