@@ -140,9 +140,7 @@ def filter_corpus(
     orders, as a share of the pairs, 1 the best and equal scores sharing a place. `keep` is the share of the scored
     pairs to keep (of equals the earlier), `threshold` the worst score to keep.
     """
-    check_order(by, keep, threshold)
-    if ranked and text:
-        raise ValueError("the text can only be written in the order of the corpus, not ranked")
+    check_order(by, keep, threshold, ranked, text)
     scores = store.read()
     null_rates = scores["null_rate"][scores["problem"] == 0]
     if by != "log-prob" and len(null_rates) and not null_rates.any():
@@ -163,7 +161,7 @@ def filter_corpus(
     return summary
 
 
-def check_order(by: str, keep: float | None, threshold: float | None) -> None:
+def check_order(by: str, keep: float | None, threshold: float | None, ranked: bool, text: bool) -> None:
     """Refuse what makes no sense before the corpus is scored."""
     if by not in ORDERS:
         raise ValueError(f"by is {by!r}; wanted one of {', '.join(ORDERS)}")
@@ -173,6 +171,8 @@ def check_order(by: str, keep: float | None, threshold: float | None) -> None:
         raise ValueError(f"keep is {keep}; wanted a share from 0 to 1")
     if threshold is not None and math.isnan(threshold):
         raise ValueError("the threshold is not a number")
+    if ranked and text:
+        raise ValueError("the text can only be written in the order of the corpus, not ranked; wanted one of them")
 
 
 def kept_paths(out: Path, kept_files: tuple[Path, Path] | None) -> tuple[Path, Path]:

@@ -317,15 +317,13 @@ def filter_pairs(
     from rela.decoding.translate import Translator
     from rela.training.processes import join_processes
 
-    check_order(by, keep, threshold)
+    check_order(by, keep, threshold, ranked, text)
     if (kept_source is None) != (kept_target is None):
         raise ValueError("--kept-source and --kept-target belong together")
     if kept_source is not None and keep is None and threshold is None:
         raise ValueError("--kept-source says where kept pairs go; give --keep or --threshold too")
     if sample < 0:
         raise ValueError(f"sample is {sample}; wanted at least 0")
-    if ranked and text:
-        raise ValueError("--text follows the corpus and --ranked the scores; wanted one of them")
     files = (kept_source, kept_target) if kept_source and kept_target else None
     outputs = [out, summary_path(out)]
     outputs += [] if keep is None and threshold is None else kept_paths(out, files)
