@@ -119,6 +119,16 @@ def check_options(
         raise ValueError(f"threshold is set for {kind.weights}, whose weights a threshold cannot change; wanted 0")
 
 
+def check_own_threshold(kind: Kind, threshold: object) -> None:
+    """What a module is given as its threshold: a number, or "learned" where the weights know one."""
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float, str)):
+        raise TypeError(f'threshold is a {type(threshold).__name__}; wanted a number or "learned"')
+    if isinstance(threshold, str) and threshold != "learned":
+        raise ValueError(f'threshold is {threshold!r}; wanted a number or "learned"')
+    if threshold == "learned" and kind.is_distribution:
+        raise ValueError(f"threshold is learned for {kind.weights}, whose weights a threshold cannot change")
+
+
 def is_number(value: object) -> bool:
     """Whether this is a finite int or float; True and False are neither."""
     # compared, not math.isfinite: a compiler may leave the value open, and only that would break its graph

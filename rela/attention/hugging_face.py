@@ -33,9 +33,8 @@ class Attached(nn.Module):
     ) -> None:
         super().__init__()
         learned = threshold == "learned"
-        checks.check_options(kind, heads, 0.0 if learned else threshold, 0.0, backend)  # type: ignore[arg-type]
-        if learned and kind.is_distribution:
-            raise ValueError(f"threshold is learned for {kind.weights}, whose weights a threshold cannot change")
+        checks.check_own_threshold(kind, threshold)
+        checks.check_options(kind, heads, 0.0 if learned else float(threshold), 0.0, backend)
         self.kind, self.backend = kind, backend
         self.norm = make_norm(kind.norm, heads * head_size, device=like.device, dtype=like.dtype)
         self.threshold = nn.Parameter(torch.zeros_like(like[:1]).expand(heads).clone()) if learned else threshold

@@ -106,12 +106,7 @@ class MultiheadAttention(nn.Module):
             raise ValueError(f"num_heads is {self.num_heads}; wanted a divisor of embed_dim {self.embed_dim}")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_kv_heads is {self.num_kv_heads}; wanted a divisor of num_heads {self.num_heads}")
-        if isinstance(threshold, bool) or not isinstance(threshold, (int, float, str)):
-            raise TypeError(f'threshold is a {type(threshold).__name__}; wanted a number or "learned"')
-        if isinstance(threshold, str) and threshold != "learned":
-            raise ValueError(f'threshold is {threshold!r}; wanted a number or "learned"')
-        if threshold == "learned" and self.kind.is_distribution:
-            raise ValueError(f"threshold is learned for {self.kind.weights}, whose weights a threshold cannot change")
+        checks.check_own_threshold(self.kind, threshold)
         checks.check_options(self.kind, self.num_heads, 0.0 if threshold == "learned" else float(threshold),
                              self.dropout, self.backend)  # fmt: skip
         if self.target_sparsity is not None:
