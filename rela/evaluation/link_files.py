@@ -44,7 +44,8 @@ def read_links(
       word, and such a link is no link.
     - `auto` tells NAACL from the other two by the first line that is not empty.
 
-    `one_based` is how the file counts words, and a file that looks otherwise is warned of; `flip` swaps the sides of a file written target first.
+    `one_based` is how the file counts words, and a file that looks otherwise is warned of; `flip` swaps the sides of a
+    file written target first.
     """
     if format not in FORMATS:
         raise ValueError(f"unknown link format {format!r}; it is one of {', '.join(FORMATS)}")
