@@ -65,6 +65,11 @@ def shape_of(module: Any, name: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def implementation(module: Any) -> str:
+    """The name of what an attention looks up."""
+    return module.config._attn_implementation
+
+
 def replace_in_transformers(
     model: Any, kind: str | Kind, *, threshold: float | str = 0.0, backend: str = "auto"
 ) -> dict[str, str]:
@@ -79,7 +84,11 @@ def replace_in_transformers(
     made = {name: Attached(kind, *shape_of(module, name), threshold, backend, like) for name, module in found.items()}
     AttentionInterface.register(IMPLEMENTATION, forward)
     AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
-    model.set_attn_implementation(IMPLEMENTATION)
+    # asked of each model inside too: some (T5) hold copies of the configuration, which older versions do not reach
+    for part in filter(is_hugging_face, model.modules()):
+        part.set_attn_implementation(IMPLEMENTATION)
+    if deaf := [name for name, module in found.items() if implementation(module) != IMPLEMENTATION]:
+        raise ValueError(f"{type(model).__name__} keeps the attention it has in {', '.join(deaf)}")
     for name, module in found.items():
         module.add_module(ATTACHED, made[name].train(module.training))
     return {name: type(module).__name__ for name, module in found.items()}
