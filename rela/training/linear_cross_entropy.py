@@ -86,7 +86,9 @@ class LinearCrossEntropy(torch.autograd.Function):
         d_hidden, d_weight = ctx.saved_tensors
         if d_hidden is None:
             return (None,) * 6
-        return d_hidden * d_loss.to(d_hidden.dtype), (d_weight * d_loss).to(ctx.weight_type), None, None, None, None
+        # a number alone would first be rounded to their type; as a tensor it is not, and the product is, once
+        scaled = torch.mul(d_hidden, d_loss.view(1, 1), out=torch.empty_like(d_hidden))
+        return scaled, (d_weight * d_loss).to(ctx.weight_type), None, None, None, None
 
 
 def chunk_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -59,6 +59,14 @@ def test_under_autocast_parameters_get_gradients_of_their_own_type(dtype: torch.
     assert abs(loss.item() - exact.item()) <= 40 * 16 * torch.finfo(dtype).eps * abs(exact.item())
 
 
+def test_in_half_precision_the_slope_of_the_loss_is_not_rounded():
+    hidden, weight, target = (x.detach() for x in inputs(40, 16, 50, 5, torch.float32))
+    half, third = hidden.bfloat16().requires_grad_(), torch.tensor(1.0 / 3.0)
+    loss, _ = linear_cross_entropy(half, weight.bfloat16(), target, 0.1, 16)
+    whole, scaled = (torch.autograd.grad(loss, half, slope, retain_graph=True)[0] for slope in (torch.ones(()), third))
+    assert torch.equal(scaled, (whole.float() * third).bfloat16())
+
+
 def test_compiles_without_a_graph_break():
     hidden, weight, target = inputs(37, 8, 11, 4)
     compiled = torch.compile(
