@@ -55,6 +55,15 @@ def test_the_command_refuses_in_one_line(folders, tmp_path, monkeypatch, capsys,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def interrupts_heard():
+    """As from a terminal: what a script runs in the background inherits that interrupts are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts_heard")
 def test_the_command_serves_until_interrupted(folders):
     httpx = pytest.importorskip("httpx")
     pytest.importorskip("uvicorn")

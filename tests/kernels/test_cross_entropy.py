@@ -68,6 +68,7 @@ def test_the_output_layer_with_its_loss_on_the_device(rows, V, dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("memory_as_it_is")
 def test_under_autocast_on_the_device_the_weight_gets_a_gradient_of_its_own_type():
     hidden, weight, target = draw(100, 64, seed=1), draw(300, 64, seed=2).requires_grad_(), targets(100, 300)
     half = hidden.bfloat16().requires_grad_()
