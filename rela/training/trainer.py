@@ -93,7 +93,7 @@ class Trainer:
     @property
     def static(self) -> bool:
         """Batches of one constant shape where they are compiled for, or run on a GPU."""
-        return self.device.type == "cuda"
+        return self.compiled or self.device.type == "cuda"
 
     @property
     def compiled(self) -> bool:

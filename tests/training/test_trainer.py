@@ -15,6 +15,7 @@ from rela.attention.multihead import MultiheadAttention
 from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import CheckpointError, average_weights
+from rela.training.loss import Objective
 from rela.training.processes import alone_in, join_processes
 from rela.training.trainer import Trainer, mix, train
 from rela.training.watchdog import TrainingFailed
@@ -299,3 +300,17 @@ def test_bleu_is_that_of_plain_keys_and_training_goes_on_with_centred_ones(make_
     centred.validate_bleu(None)
     assert seen == [None] * 3
     assert sum(attention.centring is centred.share for attention in attentions) == 2  # not the causal one
+
+
+@pytest.mark.parametrize("compile", ["off", "on"])
+def test_what_is_compiled_sees_batches_of_one_shape(make_config, monkeypatch, compile):
+    shapes, forward = set(), Objective.forward
+
+    def watched(self, *batch):
+        shapes.add(tuple(x.shape if isinstance(x, torch.Tensor) else x for x in batch))
+        return forward(self, *batch)
+
+    monkeypatch.setattr(Objective, "forward", watched)
+    with torch.compiler.set_stance("force_eager"):  # the shapes alone are wanted
+        train(make_config(compile=compile, steps=8), quiet=True)
+    assert (len(shapes) == 1) == (compile == "on")
