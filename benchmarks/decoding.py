@@ -27,7 +27,7 @@ import torch
 from rela.bench import facts, marian
 from rela.config import DecodeConfig, ModelConfig
 from rela.decoding.beam import beam_search
-from rela.decoding.device_search import Layout
+from rela.decoding.device_search import Layout, lay_out
 from rela.decoding.engine import Engine, why_not_graphs
 from rela.decoding.translate import BOS, EOS, PAD, UNK, reorder
 from rela.model.layers import Packing
@@ -162,7 +162,7 @@ def rela_side(name: str, options: argparse.Namespace, device: torch.device) -> S
         limits = [len(source) for source in sources]
         search = chosen.search_for(decode)
         if search is not None:
-            found = search.search_later(sources, limits, nbest=1)()
+            found = search.search_later(lay_out(sources, limits, options.beam), nbest=1)()
         else:
             with chosen.reference_precision(decode):
                 found = reference_search(model, sources, limits, decode)

@@ -15,7 +15,8 @@ from rela.analysis.tokenised import pieces_by_token, raw_text
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.packed import allowed_pairs, pad
 from rela.attention.reference import attention_weights
-from rela.decoding.translate import Translator, batches_by_length, model_inputs
+from rela.decoding.translate import Translator, model_inputs
+from rela.decoding.windows import batches_by_length
 
 # Pairs that are read, sorted by length and run through the model together.
 WINDOW = 512

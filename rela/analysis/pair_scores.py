@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rela.analysis.capture import observed
-from rela.decoding.translate import Translator, batches_by_length, model_inputs
+from rela.decoding.translate import Translator, model_inputs
+from rela.decoding.windows import batches_by_length
 
 # Padded tokens of a batch; all cross attention weights and the logits of a batch are held at once.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}

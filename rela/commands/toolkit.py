@@ -120,7 +120,8 @@ def translate(
 
     Example: `echo "The dog is sleeping ." | rela translate runs/demo/model`
     """
-    from rela.decoding.translate import WINDOW, Translator
+    from rela.decoding.translate import Translator
+    from rela.decoding.windows import WINDOW
 
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
@@ -195,7 +196,8 @@ def score(
     """
     from itertools import count
 
-    from rela.decoding.translate import WINDOW, PairTooLong, Translator
+    from rela.decoding.translate import PairTooLong, Translator
+    from rela.decoding.windows import WINDOW
 
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)

@@ -25,6 +25,11 @@ class Ahead:
         except BaseException as error:
             self.error = error
 
+    @property
+    def is_there(self) -> bool:
+        """Whether `result` would neither wait nor raise."""
+        return not self.thread.is_alive() and self.error is None
+
     def result(self) -> Any:
         self.thread.join()
         if self.error is not None:

@@ -65,11 +65,11 @@ class DeviceSearch:
 
     def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first; limits are those of `beam_search`."""
-        return self.search_later(sources, limits)()
+        return self.search_later(lay_out(sources, limits, self.beam))()
 
     def search_later(
-        self, sources: Sequence[Sequence[int]], limits: Sequence[int], nbest: int | None = None, meanwhile: Meanwhile = NOTHING
-    ) -> Answers:  # fmt: skip
+        self, chunks: Iterable[Chunk], nbest: int | None = None, meanwhile: Meanwhile = NOTHING
+    ) -> Answers:
         """`search` whose last steps may still be under way; the call that gives its answers waits for them.
 
         The next search may begin before: the device copies the answers out first. Of all hypotheses, or of the
@@ -77,16 +77,12 @@ class DeviceSearch:
         pieces of what there is to do `meanwhile`.
         """
         nbest = self.beam if nbest is None else min(nbest, self.beam)
-        found = [
-            self.search_batch(sources[chunk], limits[chunk], nbest, meanwhile) for chunk in chunks_of(limits, self.beam)
-        ]
+        found = [self.search_chunk(chunk, nbest, meanwhile) for chunk in chunks]
         return lambda: [hypotheses for answers in found for hypotheses in answers()]
 
-    def search_batch(
-        self, sources: Sequence[Sequence[int]], limits: Sequence[int], nbest: int, meanwhile: Meanwhile
-    ) -> Answers:
-        buffers = self.begin(sources, limits)
-        living = list(range(len(sources)))
+    def search_chunk(self, chunk: Chunk, nbest: int, meanwhile: Meanwhile) -> Answers:
+        buffers, limits = self.begin(chunk), chunk.limits
+        living = list(range(len(limits)))
         seats = smallest_above(len(living), SEATS)
         looks = deque[Look]()
         steps = max(limits) + 1
@@ -103,15 +99,15 @@ class DeviceSearch:
                 living = [place for place in living if not done[place]]
                 if not living:
                     break
-        return self.collect(len(sources), max(limits), nbest)
+        return self.collect(len(limits), max(limits), nbest)
 
-    def begin(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> Buffers:
+    def begin(self, chunk: Chunk) -> Buffers:
         """Encode the sources into the buffers and put an empty hypothesis at each place."""
         from rela.kernels import beam_step
 
-        layout = Layout.of(sources)
+        layout, limits = chunk.layout, chunk.limits
         room = max(limits) + 1
-        needed = Sizes(layout.padded_tokens, len(sources) * room * self.beam)
+        needed = Sizes(layout.padded_tokens, len(limits) * room * self.beam)
         if self.buffers is None or not self.buffers.sizes.holds(needed):
             old = Sizes(0, 0) if self.buffers is None else self.buffers.sizes
             self.buffers = None  # its memory is free before the new ones are made
@@ -129,7 +125,7 @@ class DeviceSearch:
             buffers.graphs(("encode", tokens, blocks), encode)
         else:
             encode()
-        beam_step.begin(buffers.state, len(sources), BOS)
+        beam_step.begin(buffers.state, len(limits), BOS)
         return buffers
 
     def step(self, seats: int) -> None:
@@ -318,6 +314,19 @@ class Layout:
     @property
     def padded_blocks(self) -> int:
         return smallest_above(len(self.blocks))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Sentences that fit into the buffers together, laid out, and how long each translation may be."""
+
+    layout: Layout
+    limits: Sequence[int]
+
+
+def lay_out(sources: Sequence[Sequence[int]], limits: Sequence[int], beam: int) -> list[Chunk]:
+    """What `search_later` takes: all of a search that can be done before the device is free for it."""
+    return [Chunk(Layout.of(sources[part]), limits[part]) for part in chunks_of(limits, beam)]
 
 
 def chunks_of(limits: Sequence[int], beam: int) -> Iterator[slice]:

@@ -8,7 +8,8 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from torch import Tensor
 from rela.config import Config, DecodeConfig
 from rela.data.batching import Batch, StaticShape, pack
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
-from rela.decoding.ahead import Ahead
 from rela.decoding.beam import Hypothesis, beam_search
-from rela.decoding.device_search import NOTHING, Answers, Meanwhile
+from rela.decoding.device_search import NOTHING, PLACES, Answers, Chunk, Meanwhile, lay_out
 from rela.decoding.engine import Engine
 from rela.decoding.sampling import sample
+from rela.decoding.windows import WINDOW, Group, batches_by_length, groups_of
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
 from rela.model.layers import Packing
 from rela.model.quantised import QuantisedState, QuantisedTransformer
@@ -34,8 +35,6 @@ from rela.model.transformer import KEY_MULTIPLE, Transformer, round_up
 ROW_MULTIPLE = 8
 # Source tokens of a batch, unless asked for otherwise: what fills a GPU is more than a CPU has the memory for.
 GRAPHS_TOKENS, REFERENCE_TOKENS = 16_384, 4096
-# Lines that are read, sorted by length and translated together when input is streamed.
-WINDOW = 2048
 
 
 class PairTooLong(ValueError):
@@ -66,6 +65,21 @@ class Scored:
     @property
     def log_prob(self) -> float:
         return sum(self.log_probs)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Lines that are translated together, ready for search."""
+
+    lines: Group
+    full: list[int]
+    """Which of the lines are not empty."""
+    sources: list[list[int]]
+    """Their subwords."""
+    limits: Tensor
+    """How many subwords each translation may have, on the host."""
+    chunks: list[Chunk] | None
+    """The same laid out for search on a GPU; None where the reference serves."""
 
 
 class Translator:
@@ -126,71 +140,73 @@ class Translator:
             decode = dataclasses.replace(decode, beam=nbest)  # as many draws as are asked for, and all of them given
         if nbest > decode.beam:
             raise ValueError(f"nbest is {nbest}; wanted at most the beam, {decode.beam}")
-        stream, number = iter(lines), 0
-        ids = self.read_window(stream, window, number)
-        while ids:
-            number += len(ids)
-            # A window this large is no dialogue: the next one is read while the device works on this one.
-            ahead = Ahead(self.read_window, stream, window, number) if window >= WINDOW else None
-            yield from self.translate_window(ids, nbest, decode, number - len(ids))
-            ids = self.read_window(stream, window, number) if ahead is None else ahead.result()
+        graphs = self.engine.uses_graphs(decode)
+        tokens = decode.batch_tokens or (GRAPHS_TOKENS if graphs else REFERENCE_TOKENS)
+        groups = groups_of(partial(self.read_window, iter(lines), window), window, tokens, PLACES if graphs else None)
+        upcoming = (None if group is None else self.prepare(group, decode, graphs) for group in groups)
+        yield from self.translate_groups(upcoming, nbest, decode)
 
     def read_window(self, stream: Iterator[str], window: int, number: int) -> list[list[int]]:
         """Subword ids of the next lines, the first of which is line `number`."""
         return [self.encode_source(line, number + i) for i, line in enumerate(islice(stream, window))]
 
-    def translate_window(
-        self, ids: list[list[int]], nbest: int, decode: DecodeConfig, number: int
-    ) -> list[list[Translation]]:
-        """The `nbest` best translations of each source, in order; text of one batch is made while the device is at the next."""
-        answers: list[list[Translation]] = [[]] * len(ids)
-        finishing: Meanwhile = iter(())
-        usual = GRAPHS_TOKENS if self.engine.uses_graphs(decode) else REFERENCE_TOKENS
-        for batch in batches_by_length([len(sentence) for sentence in ids], decode.batch_tokens or usual):
-            sources, numbers = [ids[i] for i in batch], [number + i for i in batch]
-            found = self.search_later(sources, decode, numbers, nbest, finishing)
-            exhaust(finishing)
-            finishing = self.finish_each(batch, found, answers)
-        exhaust(finishing)
-        return answers
+    def translate_groups(
+        self, upcoming: Iterator[Prepared | None], nbest: int, decode: DecodeConfig
+    ) -> Iterator[list[Translation]]:
+        """The `nbest` best translations of each line, a window at a time.
 
-    def search(self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int]) -> list[list[Hypothesis]]:
-        """Hypotheses of each source, best first; an empty source has an empty translation."""
-        return self.search_later(sources, decode, numbers, decode.beam)()
+        While the device is at one group, the next is prepared and the text of the one before is made. None among the
+        groups is a pause: what has been searched is given before the next one is asked for.
+        """
+        group, before, finishing = next(upcoming, None), None, NOTHING
+        while group is not None:
+            following: list[Prepared | None] = []
+            meanwhile = chain(take_one(upcoming, following), finishing)
+            found = self.search_later(group, decode, nbest, meanwhile)
+            exhaust(meanwhile)
+            if before is not None and before.lines.end_window:
+                yield from before.lines.answers
+            before, finishing = group, self.finish_each(group.lines, found)
+            if (group := following[0]) is None:
+                exhaust(finishing)
+                yield from before.lines.answers
+                group, before, finishing = next(upcoming, None), None, NOTHING
+
+    def prepare(self, lines: Group, decode: DecodeConfig, graphs: bool) -> Prepared:
+        """All of a search that can be done before the device is free for it; an empty line needs none."""
+        full = [i for i, ids in enumerate(lines.ids) if ids]
+        sources = [lines.ids[i] for i in full]
+        limits = self.longest_translations(sources, decode)
+        chunks = lay_out(sources, limits.tolist(), decode.beam) if graphs else None
+        return Prepared(lines, full, sources, limits, chunks)
 
     @torch.inference_mode()
     def search_later(
-        self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int], nbest: int, meanwhile: Meanwhile = NOTHING
-    ) -> Answers:  # fmt: skip
-        """The `nbest` best hypotheses of `search` as a call that waits for what the device is still at."""
-        with self.on_device():
-            return self.begin_search(sources, decode, numbers, nbest, meanwhile)
-
-    def begin_search(
-        self, sources: list[list[int]], decode: DecodeConfig, numbers: list[int], nbest: int, meanwhile: Meanwhile
+        self, group: Prepared, decode: DecodeConfig, nbest: int, meanwhile: Meanwhile = NOTHING
     ) -> Answers:
-        full = [i for i, ids in enumerate(sources) if ids]
-        chosen = [sources[i] for i in full]
-        found: Answers = list
-        if chosen:
-            limits = self.longest_translations(chosen, decode)
-            device_search = self.engine.search_for(decode)
-            if device_search is not None:
-                found = device_search.search_later(chosen, limits.tolist(), nbest, meanwhile)
-            else:
-                with self.engine.reference_precision(decode):
-                    hypotheses = self.reference_search(chosen, limits, decode, [numbers[i] for i in full])
-                found = lambda: hypotheses  # noqa: E731
+        """The `nbest` best hypotheses of each line as a call that waits for what the device is still at."""
+        with self.on_device():
+            found = self.begin_search(group, decode, nbest, meanwhile) if group.full else list
 
         def answers() -> list[list[Hypothesis]]:
-            all_of_them = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
-            for i, hypotheses in zip(full, found(), strict=True):
+            all_of_them = [[Hypothesis((), 0.0, 0.0)] for _ in group.lines.ids]
+            for i, hypotheses in zip(group.full, found(), strict=True):
                 if not hypotheses:
                     raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
                 all_of_them[i] = hypotheses[:nbest]
             return all_of_them
 
         return answers
+
+    def begin_search(self, group: Prepared, decode: DecodeConfig, nbest: int, meanwhile: Meanwhile) -> Answers:
+        """Hypotheses of the sources that are not empty, best first."""
+        device_search = self.engine.search_for(decode)
+        if device_search is not None and group.chunks is not None:
+            return device_search.search_later(group.chunks, nbest, meanwhile)
+        with self.engine.reference_precision(decode):
+            numbers = [group.lines.numbers[i] for i in group.full]
+            found = self.reference_search(group.sources, group.limits, decode, numbers)
+        return lambda: found
 
     def reference_search(
         self, sources: list[list[int]], limits: Tensor, decode: DecodeConfig, numbers: list[int]
@@ -240,10 +256,10 @@ class Translator:
             )
         return ids[:limit]
 
-    def finish_each(self, batch: list[int], found: Answers, answers: list[list[Translation]]) -> Meanwhile:
-        """Put the translations of a batch where they belong, a sentence at each `next`."""
-        for i, hypotheses in zip(batch, found(), strict=True):
-            answers[i] = [self.finish(hypothesis) for hypothesis in hypotheses]
+    def finish_each(self, lines: Group, found: Answers) -> Meanwhile:
+        """Put the translations of a group where they belong, a line at each `next`."""
+        for place, hypotheses in zip(lines.places, found(), strict=True):
+            lines.answers[place] = [self.finish(hypothesis) for hypothesis in hypotheses]
             yield None
 
     def finish(self, hypothesis: Hypothesis) -> Translation:
@@ -313,20 +329,16 @@ def reorder(state: Any, rows: Tensor, sentences: Tensor | None) -> Any:
     return state
 
 
+def take_one(items: Iterator[Any], into: list[Any]) -> Meanwhile:
+    """The next item, or None, as one piece of work."""
+    into.append(next(items, None))
+    yield None
+
+
 def exhaust(pieces: Meanwhile) -> None:
     """Do what is left."""
     for _ in pieces:
         pass
-
-
-def batches_by_length(lengths: list[int], tokens: int) -> Iterator[list[int]]:
-    """Indices, longest first, in groups whose longest sentence times count is at most `tokens` (or of one)."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    start = 0
-    while start < len(order):
-        count = max(tokens // (lengths[order[start]] + 1), 1)
-        yield order[start : start + count]
-        start += count
 
 
 def pick_device(name: str) -> torch.device:

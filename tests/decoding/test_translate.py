@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 
 from rela.data.batching import pack
 from rela.data.subwords import BOS, EOS, PAD, UNK
-from rela.decoding.translate import PairTooLong, Translator, batches_by_length, model_inputs, pick_device
+from rela.decoding.translate import PairTooLong, Translator, model_inputs, pick_device
 from rela.model.folder import ModelFolderError
 
 
@@ -86,9 +87,26 @@ def test_a_stream_is_read_no_further_than_its_window(make_translator):
     assert read == [0, 1, 2, 3]
 
 
+def test_answers_do_not_wait_for_lines_that_have_not_come(make_translator, sentences, monkeypatch):
+    """A large window's answers are given when the next one is slow; here it is held back until they are."""
+    monkeypatch.setattr("rela.decoding.windows.WINDOW", 2)
+    translator, given = make_translator(), threading.Event()
+    whole = translator.translate(sentences[:4], beam=1)
+
+    def stream():
+        yield from sentences[:2]
+        assert given.wait(60)
+        yield from sentences[2:4]
+
+    answers = translator.translate_stream(stream(), window=2, beam=1)
+    first = [next(answers)[0].text for _ in range(2)]
+    given.set()
+    assert first + [group[0].text for group in answers] == whole
+
+
 def test_large_windows_are_read_while_the_one_before_is_translated(make_translator, sentences, monkeypatch):
     """In order, each line once, and what goes wrong in a later window comes after the earlier one's answers."""
-    monkeypatch.setattr("rela.decoding.translate.WINDOW", 3)
+    monkeypatch.setattr("rela.decoding.windows.WINDOW", 3)
     translator, lines = make_translator(), sentences[:8]
     whole = translator.translate(lines, beam=1)
     read = []
@@ -257,16 +275,6 @@ def test_a_vocabulary_of_another_size_is_refused(make_translator, subwords, tmp_
     (tmp_path / "model" / "subwords.model").write_bytes(subwords.model[:100])
     with pytest.raises(ModelFolderError, match="no SentencePiece model"):
         Translator.load(tmp_path / "model")
-
-
-def test_batches_are_longest_first_and_within_their_tokens():
-    lengths = [3, 9, 0, 5, 5, 30, 1]
-    groups = list(batches_by_length(lengths, 20))
-    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
-    assert groups[0] == [5], "one sentence over the budget goes alone"
-    assert all(len(group) * (max(lengths[i] for i in group) + 1) <= 20 for group in groups[1:])
-    flat = [lengths[i] for group in groups for i in group]
-    assert flat == sorted(flat, reverse=True)
 
 
 def test_a_thread_that_waits_for_input_does_not_spoil_the_end():
