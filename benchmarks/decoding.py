@@ -162,7 +162,7 @@ def rela_side(name: str, options: argparse.Namespace, device: torch.device) -> S
         limits = [len(source) for source in sources]
         search = chosen.search_for(decode)
         if search is not None:
-            found = search.search_later(lay_out(sources, limits, options.beam), nbest=1)()
+            found = list(search.search_later(lay_out(sources, limits, options.beam), nbest=1)())
         else:
             with chosen.reference_precision(decode):
                 found = reference_search(model, sources, limits, decode)

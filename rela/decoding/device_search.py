@@ -21,8 +21,8 @@ from rela.decoding.beam import Hypothesis, length_penalty
 from rela.decoding.graphs import Graphs
 from rela.decoding.network import ENCODER_QUERIES, Network
 
-Answers = Callable[[], list[list[Hypothesis]]]
-"""Waits for a search that has been launched, and gives the hypotheses of each source."""
+Answers = Callable[[], Iterator[list[Hypothesis]]]
+"""Waits for a search that has been launched, and gives the hypotheses of each source, made one source at a time."""
 Meanwhile = Iterator[object]
 """Short pieces of work, one at each `next`. A thread would not do: while it makes text, it keeps Python to itself."""
 NOTHING: Meanwhile = iter(())
@@ -65,7 +65,7 @@ class DeviceSearch:
 
     def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first; limits are those of `beam_search`."""
-        return self.search_later(lay_out(sources, limits, self.beam))()
+        return list(self.search_later(lay_out(sources, limits, self.beam))())
 
     def search_later(
         self, chunks: Iterable[Chunk], nbest: int | None = None, meanwhile: Meanwhile = NOTHING
@@ -78,7 +78,7 @@ class DeviceSearch:
         """
         nbest = self.beam if nbest is None else min(nbest, self.beam)
         found = [self.search_chunk(chunk, nbest, meanwhile) for chunk in chunks]
-        return lambda: [hypotheses for answers in found for hypotheses in answers()]
+        return lambda: chain.from_iterable(answers() for answers in found)
 
     def search_chunk(self, chunk: Chunk, nbest: int, meanwhile: Meanwhile) -> Answers:
         buffers, limits = self.begin(chunk), chunk.limits
@@ -165,19 +165,16 @@ class DeviceSearch:
         beam_step.read_back(buffers.state, buffers.room, found, places=count)
         copy, event = copy_to_host(found)
 
-        def answers() -> list[list[Hypothesis]]:
+        def answers() -> Iterator[list[Hypothesis]]:
             if event is not None:
                 event.synchronize()
-            rows = copy.flatten(0, 1)
-            scores, log_probs = rows[:, :2].T.contiguous().view(torch.float32).tolist()
-            hypotheses = [
-                Hypothesis(tuple(row[3 : 3 + row[2]]), log_prob, score)
-                for row, log_prob, score in zip(rows.tolist(), log_probs, scores, strict=True)
-            ]
-            return [
-                [hypothesis for hypothesis in hypotheses[i : i + nbest] if hypothesis.score > float("-inf")]
-                for i in range(0, len(hypotheses), nbest)
-            ]
+            for rows in copy.numpy():
+                scores = rows[:, :2].copy().view(np.float32).tolist()
+                yield [
+                    Hypothesis(tuple(row[3 : 3 + row[2]]), log_prob, score)
+                    for row, (score, log_prob) in zip(rows.tolist(), scores, strict=True)
+                    if score > float("-inf")
+                ]
 
         return answers
 

@@ -72,10 +72,8 @@ class Prepared:
     """Lines that are translated together, ready for search."""
 
     lines: Group
-    full: list[int]
-    """Which of the lines are not empty."""
     sources: list[list[int]]
-    """Their subwords."""
+    """Subwords of those that are not empty."""
     limits: Tensor
     """How many subwords each translation may have, on the host."""
     chunks: list[Chunk] | None
@@ -174,11 +172,10 @@ class Translator:
 
     def prepare(self, lines: Group, decode: DecodeConfig, graphs: bool) -> Prepared:
         """All of a search that can be done before the device is free for it; an empty line needs none."""
-        full = [i for i, ids in enumerate(lines.ids) if ids]
-        sources = [lines.ids[i] for i in full]
+        sources = [ids for ids in lines.ids if ids]
         limits = self.longest_translations(sources, decode)
         chunks = lay_out(sources, limits.tolist(), decode.beam) if graphs else None
-        return Prepared(lines, full, sources, limits, chunks)
+        return Prepared(lines, sources, limits, chunks)
 
     @torch.inference_mode()
     def search_later(
@@ -186,17 +183,17 @@ class Translator:
     ) -> Answers:
         """The `nbest` best hypotheses of each line as a call that waits for what the device is still at."""
         with self.on_device():
-            found = self.begin_search(group, decode, nbest, meanwhile) if group.full else list
+            found = self.begin_search(group, decode, nbest, meanwhile) if group.sources else partial(iter, ())
+        return partial(self.with_empty, group, nbest, found)
 
-        def answers() -> list[list[Hypothesis]]:
-            all_of_them = [[Hypothesis((), 0.0, 0.0)] for _ in group.lines.ids]
-            for i, hypotheses in zip(group.full, found(), strict=True):
-                if not hypotheses:
-                    raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
-                all_of_them[i] = hypotheses[:nbest]
-            return all_of_them
-
-        return answers
+    def with_empty(self, group: Prepared, nbest: int, found: Answers) -> Iterator[list[Hypothesis]]:
+        """Hypotheses of all lines; an empty one has an empty translation."""
+        searched = found()
+        for ids in group.lines.ids:
+            hypotheses = next(searched) if ids else [Hypothesis((), 0.0, 0.0)]
+            if not hypotheses:
+                raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
+            yield hypotheses[:nbest]
 
     def begin_search(self, group: Prepared, decode: DecodeConfig, nbest: int, meanwhile: Meanwhile) -> Answers:
         """Hypotheses of the sources that are not empty, best first."""
@@ -204,9 +201,9 @@ class Translator:
         if device_search is not None and group.chunks is not None:
             return device_search.search_later(group.chunks, nbest, meanwhile)
         with self.engine.reference_precision(decode):
-            numbers = [group.lines.numbers[i] for i in group.full]
+            numbers = [number for number, ids in zip(group.lines.numbers, group.lines.ids, strict=True) if ids]
             found = self.reference_search(group.sources, group.limits, decode, numbers)
-        return lambda: found
+        return lambda: iter(found)
 
     def reference_search(
         self, sources: list[list[int]], limits: Tensor, decode: DecodeConfig, numbers: list[int]

@@ -116,7 +116,9 @@ def test_only_as_many_hypotheses_are_made_as_are_asked_for():
     found = search.search(sources, limits)
     assert [len(hypotheses) for hypotheses in found] == [3, 3]
     for nbest in (1, 2):
-        assert search.search_later(lay_out(sources, limits, 3), nbest)() == [hypotheses[:nbest] for hypotheses in found]
+        assert list(search.search_later(lay_out(sources, limits, 3), nbest)()) == [
+            hypotheses[:nbest] for hypotheses in found
+        ]
 
 
 def test_those_that_are_done_leave(monkeypatch):
@@ -243,7 +245,7 @@ def test_the_host_does_other_work_while_it_waits():
     model = make_model("rela-g", vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
     search, sources, pieces = DeviceSearch(Network(model, torch.float32), 4, 0.6), make_sources(40), iter(range(10**9))
     with torch.inference_mode():
-        found = search.search_later(lay_out(sources, [20] * 40, 4), meanwhile=pieces)()
+        found = list(search.search_later(lay_out(sources, [20] * 40, 4), meanwhile=pieces)())
         assert next(pieces) > 0
         assert found == search.search(sources, [20] * 40)
 
