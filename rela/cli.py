@@ -1,6 +1,6 @@
 """The command line: one table of subcommands, thin over the library.
 
-Heavy imports happen inside the commands, so that `rela --help` answers at once.
+Heavy imports happen inside the commands, so that `rela --help` waits for PyTorch alone, which the package itself imports.
 """
 
 from __future__ import annotations
