@@ -35,14 +35,15 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         jobs = [(name, plan(options, name, seed, Path(folder))) for seed in options.seeds for name in RUNS]
-        workers = ProcessPoolExecutor(options.at_once, multiprocessing.get_context("spawn"))
+        # a process for each run: one that has trained by the equations has no Triton any more
+        workers = ProcessPoolExecutor(options.at_once, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
         with workers:
             curves = list(workers.map(losses, *zip(*jobs, strict=True)))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     runs = [{"run": name, "seed": config.train.seed, "loss": curve} for (name, config), curve in zip(jobs, curves, strict=True)]  # fmt: skip
     result = {**facts(device), "log_every": options.every, "runs": runs}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    options.out.with_name(f"{options.out.name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     draw(result, options.out)
     for seed in options.seeds:
         for name, drift in drifts(result, seed).items():
@@ -60,14 +61,21 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--every", type=int, default=10, help="steps that one point of a curve is the mean of")
-    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1])
+    parser.add_argument("--seeds", type=numbers, default=[1], help="1,2,3")
     parser.add_argument("--at-once", type=int, default=3, help="runs that share the device")
     parser.add_argument("--out", type=Path, default=Path("loss"), help="OUT.json, OUT.png and OUT.svg")
     parser.add_argument("--draw", type=Path, help="draw the figure of a result measured before, and do nothing else")
     options = parser.parse_args()
     if not options.draw and not options.config:
         parser.error("a configuration is wanted, or --draw")
+    if min(options.steps, options.every, options.at_once) < 1 or options.steps % options.every:
+        parser.error("--steps is wanted as a multiple of --every, and these and --at-once above 0")
     return options
+
+
+def numbers(text: str) -> list[int]:
+    """Different whole numbers, in the order given."""
+    return list(dict.fromkeys(int(word) for word in text.split(",")))
 
 
 def plan(options: argparse.Namespace, name: str, seed: int, folder: Path) -> Config:
@@ -75,7 +83,7 @@ def plan(options: argparse.Namespace, name: str, seed: int, folder: Path) -> Con
     config = load_config(options.config, options.overrides)
     settings = replace(
         config.train, directory=str(folder / f"{name}-{seed}"), steps=options.steps, seed=seed, log_every=options.every,
-        cooldown=0, centring=min(config.train.centring, options.steps), validate_every=0, save_every=options.steps,
+        cooldown=0, centring=min(config.train.centring, options.steps), validate_every=0, patience=0, bleu_every=0, save_every=options.steps,
         average_last=1, tensorboard=False, compile="off" if name == "equations" else "on",
     )  # fmt: skip
     return replace(config, model=replace(config.model, dropout=0.0, attention_dropout=0.0), train=settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -65,9 +66,23 @@ def shape_of(module: Any, name: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def implementation(module: Any) -> str:
-    """The name of what an attention looks up."""
-    return module.config._attn_implementation
+def choose(model: Any, attentions: Collection[Any]) -> None:
+    """Let a model and each model inside it look up our attention; where one of them refuses, all stay as they were."""
+    parts = [part for part in model.modules() if is_hugging_face(part)]
+    configs = {id(module.config): module.config for module in (*parts, *attentions)}
+    for config in list(configs.values()):
+        configs |= {id(inner): inner for name in config.sub_configs if (inner := getattr(config, name, None))}
+    before = [(config, config._attn_implementation_internal) for config in configs.values()]
+    try:
+        for part in parts:
+            part.set_attn_implementation(IMPLEMENTATION)
+    except Exception:
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
+        raise
+    # Some attentions have a copy of the configuration, which their model does not reach (T5, models made of two others).
+    for attention in attentions:
+        attention.config._attn_implementation_internal = IMPLEMENTATION
 
 
 def replace_in_transformers(
@@ -84,11 +99,7 @@ def replace_in_transformers(
     made = {name: Attached(kind, *shape_of(module, name), threshold, backend, like) for name, module in found.items()}
     AttentionInterface.register(IMPLEMENTATION, forward)
     AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
-    # asked of each model inside too: some (T5) hold copies of the configuration, which older versions do not reach
-    for part in filter(is_hugging_face, model.modules()):
-        part.set_attn_implementation(IMPLEMENTATION)
-    if deaf := [name for name, module in found.items() if implementation(module) != IMPLEMENTATION]:
-        raise ValueError(f"{type(model).__name__} keeps the attention it has in {', '.join(deaf)}")
+    choose(model, found.values())
     for name, module in found.items():
         module.add_module(ATTACHED, made[name].train(module.training))
     return {name: type(module).__name__ for name, module in found.items()}

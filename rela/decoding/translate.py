@@ -158,17 +158,28 @@ class Translator:
         """
         group, before, finishing = next(upcoming, None), None, NOTHING
         while group is not None:
+            if group.chunks is None:  # the reference works on the host: nothing is done meanwhile
+                yield from self.finished(before, finishing)
+                before = None
             following: list[Prepared | None] = []
             meanwhile = chain(take_one(upcoming, following), finishing)
-            found = self.search_later(group, decode, nbest, meanwhile)
-            exhaust(meanwhile)
-            if before is not None and before.lines.end_window:
-                yield from before.lines.answers
+            try:
+                found = self.search_later(group, decode, nbest, meanwhile)
+                exhaust(meanwhile)
+            except Exception:
+                yield from self.finished(before, finishing)  # not to be lost with what comes after
+                raise
+            yield from self.finished(before, finishing)
             before, finishing = group, self.finish_each(group.lines, found)
             if (group := following[0]) is None:
-                exhaust(finishing)
-                yield from before.lines.answers
+                yield from self.finished(before, finishing)
                 group, before, finishing = next(upcoming, None), None, NOTHING
+
+    def finished(self, group: Prepared | None, finishing: Meanwhile) -> Iterator[list[Translation]]:
+        """The answers of a window that ends with this group, once what is left to do for it is done."""
+        exhaust(finishing)
+        if group is not None and group.lines.end_window and None not in group.lines.answers:
+            yield from group.lines.answers
 
     def prepare(self, lines: Group, decode: DecodeConfig, graphs: bool) -> Prepared:
         """All of a search that can be done before the device is free for it; an empty line needs none."""

@@ -86,8 +86,8 @@ class LinearCrossEntropy(torch.autograd.Function):
         d_hidden, d_weight = ctx.saved_tensors
         if d_hidden is None:
             return (None,) * 6
-        # a number alone would first be rounded to their type; as a tensor it is not, and the product is, once
-        scaled = torch.mul(d_hidden, d_loss.view(1, 1), out=torch.empty_like(d_hidden))
+        # a number alone would first be rounded to their type; as a matrix it is not, and the product is, once
+        scaled = (d_hidden * d_loss.view(1, 1)).to(d_hidden.dtype)
         return scaled, (d_weight * d_loss).to(ctx.weight_type), None, None, None, None
 
 

@@ -32,6 +32,11 @@ def make(name: str) -> torch.nn.Module:
     if name == "t5":  # adds a bias to its scores
         shape = {"d_model": 32, "d_kv": 12, "d_ff": 32, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
         return transformers.T5ForConditionalGeneration(transformers.T5Config(**shape, **sizes)).eval()
+    if name == "pair":  # made of two others, whose attentions keep the configurations they had alone
+        shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}
+        writer = transformers.BertConfig(**shape, **sizes, is_decoder=True, add_cross_attention=True)
+        reader = transformers.BertModel(transformers.BertConfig(**shape, **sizes))
+        return transformers.EncoderDecoderModel(encoder=reader, decoder=transformers.BertLMHeadModel(writer)).eval()
     shape = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 2,
              "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 0, "forced_eos_token_id": None}  # fmt: skip
     return transformers.MarianMTModel(transformers.MarianConfig(**shape, **sizes)).eval()
@@ -43,7 +48,9 @@ def run(model: torch.nn.Module, **options) -> torch.Tensor:
     return model(input_ids=IDS, attention_mask=REAL.long(), **options)[0][REAL]
 
 
-@pytest.mark.parametrize(("name", "count"), [("bert", 2), ("gpt2", 2), ("llama", 2), ("marian", 5), ("t5", 6)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("bert", 2), ("gpt2", 2), ("llama", 2), ("marian", 5), ("t5", 6), ("pair", 3)]
+)
 def test_our_softmax_is_theirs_and_rela_is_not(name, count):
     model = make(name)
     with torch.no_grad():
@@ -128,3 +135,17 @@ def test_what_cannot_be_is_refused_and_leaves_the_model_as_it_was():
         rela.replace_attention(model, num_kv_heads=2)
     assert model.config._attn_implementation == before
     assert not any(name.endswith(ATTACHED) for name, _ in model.named_modules())
+
+
+def test_where_one_part_refuses_all_stay_as_they_were(monkeypatch):
+    model = make("t5")
+
+    def refuse(name):
+        raise ValueError(f"no {name} here")
+
+    with torch.no_grad():
+        before = run(model)
+        monkeypatch.setattr(model.decoder, "set_attn_implementation", refuse)
+        with pytest.raises(ValueError, match="no rela here"):
+            rela.replace_attention(model)
+        assert torch.equal(run(model), before)

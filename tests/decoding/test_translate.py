@@ -16,6 +16,7 @@ import torch.nn.functional as F
 
 from rela.data.batching import pack
 from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.decoding.ahead import Ahead
 from rela.decoding.translate import PairTooLong, Translator, model_inputs, pick_device
 from rela.model.folder import ModelFolderError
 
@@ -102,6 +103,36 @@ def test_answers_do_not_wait_for_lines_that_have_not_come(make_translator, sente
     first = [next(answers)[0].text for _ in range(2)]
     given.set()
     assert first + [group[0].text for group in answers] == whole
+
+
+@pytest.mark.parametrize(
+    "chunks", [None, []]
+)  # by the reference; as by graphs, where text is made during the next search
+def test_answers_are_not_lost_with_a_search_that_fails_after_them(make_translator, sentences, monkeypatch, chunks):
+    translator = make_translator()
+    whole = translator.translate(sentences[:2], beam=1)
+    prepare, search = translator.prepare, translator.search_later
+
+    class Come(Ahead):
+        """The next lines are always there."""
+
+        def __init__(self, *call):
+            super().__init__(*call)
+            self.thread.join()
+
+    def failing(group, *others):
+        if 2 in group.lines.numbers:
+            raise RuntimeError("out of memory")
+        return search(dataclasses.replace(group, chunks=None), *others)
+
+    monkeypatch.setattr("rela.decoding.windows.WINDOW", 2)
+    monkeypatch.setattr("rela.decoding.windows.Ahead", Come)
+    monkeypatch.setattr(translator, "prepare", lambda *given: dataclasses.replace(prepare(*given), chunks=chunks))
+    monkeypatch.setattr(translator, "search_later", failing)
+    answers = translator.translate_stream(sentences[:4], window=2, beam=1)
+    assert [next(answers)[0].text for _ in range(2)] == whole
+    with pytest.raises(RuntimeError, match="out of memory"):
+        next(answers)
 
 
 def test_large_windows_are_read_while_the_one_before_is_translated(make_translator, sentences, monkeypatch):
