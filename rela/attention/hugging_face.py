@@ -66,10 +66,10 @@ def shape_of(module: Any, name: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def choose(model: Any, attentions: Collection[Any]) -> None:
-    """Let a model and each model inside it look up our attention; where one of them refuses, all stay as they were."""
+def choose(model: Any, looking: Collection[Any]) -> None:
+    """Let a model, each model inside it and all that look an attention up find ours; where one refuses, all stay as they were."""
     parts = [part for part in model.modules() if is_hugging_face(part)]
-    configs = {id(module.config): module.config for module in (*parts, *attentions)}
+    configs = {id(module.config): module.config for module in (*parts, *looking)}
     for config in list(configs.values()):
         configs |= {id(inner): inner for name in config.sub_configs if (inner := getattr(config, name, None))}
     before = [(config, config._attn_implementation_internal) for config in configs.values()]
@@ -81,7 +81,7 @@ def choose(model: Any, attentions: Collection[Any]) -> None:
             config._attn_implementation_internal = implementation
         raise
     # Some attentions have a copy of the configuration, which their model does not reach (T5, models made of two others).
-    for attention in attentions:
+    for attention in looking:
         attention.config._attn_implementation_internal = IMPLEMENTATION
 
 
