@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.backends.debugging import aot_eager
+from torch.nn.parallel import DistributedDataParallel
 
 from rela.config import ModelConfig
 from rela.data.batching import StaticShape, pack
@@ -90,3 +94,34 @@ def test_a_cooldown_ends_in_a_line_to_zero():
 def test_centring_falls_in_a_line_and_is_over_after_its_steps():
     assert [centring_share(step, 4) for step in (1, 2, 3, 4, 5, 9)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     assert centring_share(1, 0) == 0.0
+
+
+@pytest.fixture
+def alone_in_a_group():
+    """A process group of this process."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+def test_distributed_it_is_compiled_in_parts_so_that_gradients_are_sent_while_others_are_computed():
+    """As one graph, all gradients would come at its end; PyTorch cuts it where a bucket of them is full."""
+    config = dataclasses.replace(
+        shape(dropout=0.0, attention_dropout=0.0), width=256, feed_forward=512, encoder_layers=2
+    )
+    objective, graphs = Objective(Transformer(config), 0.1, 0.0), []
+
+    def backend(graph, example):
+        graphs.append(graph)
+        return aot_eager(graph, example)
+
+    arguments = inputs([([4, 5, 6], [7, 8]), ([9], [10, 11, 12, 13])], StaticShape(20, 20, 5, 9, 9))
+    wanted = objective(*arguments)[0]
+    objective.compile(backend=backend, dynamic=False)
+    distributed = DistributedDataParallel(objective, bucket_cap_mb=2)
+    loss, _ = distributed(*arguments)
+    loss.backward()
+    torch.testing.assert_close(loss, wanted)
+    assert len(graphs) > 2, "7 MB of gradients in buckets of about 2"
+    assert all(weight.grad is not None for weight in objective.parameters())
