@@ -40,7 +40,10 @@ def main() -> None:
         with workers:
             curves = list(workers.map(losses, *zip(*jobs, strict=True)))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    runs = [{"run": name, "seed": config.train.seed, "loss": curve} for (name, config), curve in zip(jobs, curves, strict=True)]  # fmt: skip
+    runs = [
+        {"run": name, "seed": config.train.seed, "loss": curve}
+        for (name, config), curve in zip(jobs, curves, strict=True)
+    ]
     result = {**facts(device), "log_every": options.every, "runs": runs}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_name(f"{options.out.name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -83,19 +86,20 @@ def plan(options: argparse.Namespace, name: str, seed: int, folder: Path) -> Con
     config = load_config(options.config, options.overrides)
     settings = replace(
         config.train, directory=str(folder / f"{name}-{seed}"), steps=options.steps, seed=seed, log_every=options.every,
-        cooldown=0, centring=min(config.train.centring, options.steps), validate_every=0, patience=0, bleu_every=0, save_every=options.steps,
-        average_last=1, tensorboard=False, compile="off" if name == "equations" else "on",
+        cooldown=0, centring=min(config.train.centring, options.steps), validate_every=0, patience=0, bleu_every=0,
+        save_every=options.steps, average_last=1, tensorboard=False, compile="off" if name == "equations" else "on",
     )  # fmt: skip
     return replace(config, model=replace(config.model, dropout=0.0, attention_dropout=0.0), train=settings)
 
 
 def losses(name: str, config: Config) -> list[float]:
     """Train, and give the losses of the log; the equations as if no Triton were there."""
+    from rela.plots.curves import read_log
+
     norms.TRITON_IS_THERE = norms.TRITON_IS_THERE and name != "equations"
     train(config, quiet=True)
-    lines = (Path(config.train.directory) / "log.jsonl").read_text(encoding="utf-8").splitlines()
     print(f"{name}, seed {config.train.seed}: done", flush=True)
-    return [round(row["loss"], 5) for row in map(json.loads, lines) if row["event"] == "train"]
+    return [round(row["loss"], 5) for row in read_log(config.train.directory) if row["event"] == "train"]
 
 
 def drifts(result: dict[str, Any], seed: int) -> dict[str, list[float]]:
