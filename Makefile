@@ -24,7 +24,7 @@ format: $(VENV)/ready
 	$(BIN)/ruff format .
 
 bench:                     ## the tables under results/, with the python that sees the GPU
-	$(PYTHON) -m rela bench attention
+	$(PYTHON) -m benchmarks.attention
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,8 +1,8 @@
 """Fused relu attention against the best softmax kernels: one command, one table.
 
-    python benchmarks/attention.py --out results/attention
-    python benchmarks/attention.py --out results/attention --sections dense,decode     # some sections only
-    python benchmarks/attention.py --out results/attention --plot                      # draw what was measured
+    python -m benchmarks.attention --out results/attention
+    python -m benchmarks.attention --out results/attention --sections dense,decode     # some sections only
+    python -m benchmarks.attention --out results/attention --plot                      # draw what was measured
 
 Forward, backward (`compiled`: against PyTorch's compiler, too), row statistics, packed training batches, decoding, long
 sequences, tile skipping and AdaSplash-2. The contenders of one shape take turns within one process, and a ratio is the median of the ratios of the turns. TFLOP/s count
@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rela.bench import facts
+from benchmarks.common import facts
 
 OURS = "rela"
 ROWS = 2**18  # B · H · T of every dense shape
@@ -181,7 +181,7 @@ def softmax_by(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: floa
 
 def dense_section(D: int, T: int, causal: bool, ceiling: float, turns: int, compiled: bool) -> list[Row]:
     """Forward and backward of every contender at one shape."""
-    from rela.kernels.attention import relu_attention
+    from rela.kernels.attention.functional import relu_attention
 
     B = ROWS // HEADS // T
     scale = D**-0.5
@@ -217,7 +217,7 @@ def dense_section(D: int, T: int, causal: bool, ceiling: float, turns: int, comp
 
 def statistics_section(D: int, T: int, causal: bool, turns: int) -> list[Row]:
     """The forward pass with and without row statistics."""
-    from rela.kernels.attention import relu_attention, relu_attention_with_statistics
+    from rela.kernels.attention.functional import relu_attention, relu_attention_with_statistics
 
     B = ROWS // HEADS // T
     q, k, v = (torch.randn(B, HEADS, T, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -231,7 +231,7 @@ def statistics_section(D: int, T: int, causal: bool, turns: int) -> list[Row]:
 
 def long_section(T: int, turns: int) -> list[Row]:
     """One sequence of T tokens, 8 heads of 64, causal, forward and backward together: memory must stay linear in T."""
-    from rela.kernels.attention import relu_attention
+    from rela.kernels.attention.functional import relu_attention
 
     q, k, v = (torch.randn(1, 8, T, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     d_out = torch.randn_like(q)
@@ -245,7 +245,7 @@ def long_section(T: int, turns: int) -> list[Row]:
 
 def entmax_section(D: int, T: int, turns: int) -> list[Row]:
     """Forward and backward together against AdaSplash-2, causal 1.5-entmax, whose first call tunes itself for a while."""
-    from rela.kernels.attention import relu_attention
+    from rela.kernels.attention.functional import relu_attention
 
     if not find_spec("adasplash"):
         print("    AdaSplash-2 left out: no module named adasplash", flush=True)
@@ -265,7 +265,7 @@ def entmax_section(D: int, T: int, turns: int) -> list[Row]:
 
 def packed_section(turns: int) -> list[Row]:
     """A training batch of 25,000 packed tokens, forward and backward together."""
-    from rela.kernels.attention import relu_attention_packed
+    from rela.kernels.attention.functional import relu_attention_packed
 
     N, H, D = 25000, 8, 64
     lengths = torch.randint(4, 60, (N // 32,), generator=torch.Generator().manual_seed(0))
@@ -320,7 +320,7 @@ def captured(function: Callable[[], object]) -> Callable[[], None]:
 
 def decode_section(S: int, D: int, density: float, turns: int) -> list[Row]:
     """One new query for each of B sequences against S cached keys, a given share of the weights positive."""
-    from rela.kernels.attention import relu_attention_decode
+    from rela.kernels.attention.functional import relu_attention_decode
 
     B, H, scale = 4, 8, D**-0.5
     q = torch.randn(B, H, 1, D, device="cuda", dtype=torch.bfloat16)
@@ -345,9 +345,9 @@ def decode_section(S: int, D: int, density: float, turns: int) -> list[Row]:
 
 def skipping_section(D: int, T: int, clustered: bool, turns: int) -> list[Row]:
     """The forward pass with and without the branch around empty tiles, at the same element sparsity."""
-    from rela.kernels.forward import forward
-    from rela.kernels.problem import Problem
-    from rela.kernels.tiles import forward_tiles
+    from rela.kernels.attention.forward import forward
+    from rela.kernels.attention.problem import Problem
+    from rela.kernels.attention.tiles import forward_tiles
 
     B, H, scale = ROWS // HEADS // T, HEADS, D**-0.5
     q, k, v = (torch.randn(B, H, T, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))

@@ -1,7 +1,7 @@
-"""Time every kernel with several tile sizes: the measurements behind the rules in rela/kernels/tiles.py.
+"""Time every kernel with several tile sizes: the measurements behind the rules in rela/kernels/attention/tiles.py.
 
-python benchmarks/attention_tiles.py            # on the GPU, about two minutes
-python benchmarks/attention_tiles.py --part 0/8 --compile-only   # eight of these in parallel first, to save time
+python -m benchmarks.attention_tiles            # on the GPU, about two minutes
+python -m benchmarks.attention_tiles --part 0/8 --compile-only   # eight of these in parallel first, to save time
 """
 
 import argparse
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import torch
 from triton.testing import do_bench
 
-from rela.kernels.backward import key_gradients, query_gradients
-from rela.kernels.forward import forward
-from rela.kernels.problem import Problem
-from rela.kernels.tiles import Tiles
+from rela.kernels.attention.backward import key_gradients, query_gradients
+from rela.kernels.attention.forward import forward
+from rela.kernels.attention.problem import Problem
+from rela.kernels.attention.tiles import Tiles
 
 FORWARD = [(128, 128, 4, 3), (128, 128, 8, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2), (64, 128, 4, 3)]
 QUERIES = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]

@@ -1,6 +1,6 @@
 """Beam search with Transformer base by source length: every attention kind, and Hugging Face Marian (Figure 2).
 
-    python benchmarks/decoding.py --marian --out results
+    python -m benchmarks.decoding --marian --out results
 
 Weights are random, so that no hypothesis ever ends by itself: every side decodes exactly as many tokens as each source has
 (its limit, then the </s> that is forced), in bfloat16, with the same beam, batches and sentences. "mixed" stands for lengths
@@ -24,11 +24,11 @@ from pathlib import Path
 
 import torch
 
-from rela.bench import facts, marian
+from benchmarks.common import facts, marian
 from rela.config import DecodeConfig, ModelConfig
 from rela.decoding.beam import beam_search
-from rela.decoding.device_search import Layout, lay_out
-from rela.decoding.engine import Engine, why_not_graphs
+from rela.decoding.engines.choose import Engine, why_not_graphs
+from rela.decoding.engines.gpu_search import Layout, lay_out
 from rela.decoding.translate import BOS, EOS, PAD, UNK, reorder
 from rela.model.layers import Packing
 from rela.model.transformer import Transformer

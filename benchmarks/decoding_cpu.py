@@ -1,7 +1,7 @@
 """Beam search with Transformer base on a CPU: ours in int8 and fp32, CTranslate2 in both, Hugging Face Marian.
 
     pip install -e '.[mt,bench]'
-    python benchmarks/decoding_cpu.py --out results
+    python -m benchmarks.decoding_cpu --out results
 
 Weights are random, and random weights never end a sentence: every side takes exactly `--steps` decoder steps with the same
 beam over the same batches of sources, whose lengths are drawn as in text (log-normal) and sorted, as translating a
@@ -32,13 +32,13 @@ from pathlib import Path
 
 import torch
 
-from rela.bench import facts, marian
+from benchmarks.common import facts, marian
 from rela.config import DecodeConfig, ModelConfig
 from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.beam import beam_search
+from rela.decoding.engines.int8 import QuantisedTransformer
 from rela.decoding.translate import reorder
 from rela.model.layers import Packing
-from rela.model.quantised import QuantisedTransformer
 from rela.model.transformer import Transformer
 
 Side = Callable[[list[list[int]]], None]

@@ -1,6 +1,6 @@
 """The loss of one training by the fast path (kernels, compiled, recorded) and by the equations in plain PyTorch.
 
-    python benchmarks/loss_curves.py configs/europarl-en-de.yaml --set data.root=CORPORA --steps 200 --out results/training/loss
+    python -m benchmarks.loss_curves configs/europarl-en-de.yaml --set data.root=CORPORA --steps 200 --out results/training/loss
 
 Same data, seed and precision, no dropout, whose masks would differ. The fast path trains twice: gradients are summed in no
 fixed order, so two runs of it drift apart as far as rounding alone can take them, and that is the noise against which the
@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 
-from rela.attention import norms
-from rela.bench import facts
+from benchmarks.common import facts
 from rela.config import Config, load_config
 from rela.training.trainer import train
 
@@ -94,9 +93,10 @@ def plan(options: argparse.Namespace, name: str, seed: int, folder: Path) -> Con
 
 def losses(name: str, config: Config) -> list[float]:
     """Train, and give the losses of the log; the equations as if no Triton were there."""
+    from rela import device
     from rela.plots.curves import read_log
 
-    norms.TRITON_IS_THERE = norms.TRITON_IS_THERE and name != "equations"
+    device.TRITON_IS_INSTALLED = device.TRITON_IS_INSTALLED and name != "equations"
     train(config, quiet=True)
     print(f"{name}, seed {config.train.seed}: done", flush=True)
     return [round(row["loss"], 5) for row in read_log(config.train.directory) if row["event"] == "train"]

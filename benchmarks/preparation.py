@@ -1,6 +1,6 @@
 """Time and memory of preparing a synthetic corpus and of reading batches from it, each in a process of its own.
 
-    python benchmarks/preparation.py --lines 5000000 --output results/preparation.json
+    python -m benchmarks.preparation --lines 5000000 --output results/preparation.json
 
 The corpus is made up on the spot: words of random syllables, drawn by Zipf's law, 20 to a sentence on average;
 a "translation" has a word of another made-up lexicon for each word. This process imports nothing but the standard
@@ -147,7 +147,7 @@ def main() -> None:
         work.mkdir(parents=True, exist_ok=True)
         shared = ["--work", str(work), "--lines", str(options.lines), "--sample", str(options.sample)]
         result = {
-            "command": f"python benchmarks/preparation.py --lines {options.lines} --sample {options.sample}",
+            "command": f"python -m benchmarks.preparation --lines {options.lines} --sample {options.sample}",
             "machine": {"cores": os.cpu_count(), "system": platform.system(), "processor": platform.machine()},
             "versions": {"python": platform.python_version()}
             | {name: version(name) for name in ("numpy", "sentencepiece", "torch")},

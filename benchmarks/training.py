@@ -1,6 +1,6 @@
 """A training step of Transformer base: every attention kind against softmax, and against Hugging Face Marian (Table 2).
 
-    python benchmarks/training.py --out results/training
+    python -m benchmarks.training --out results/training
 
 All sides see the same sentences. Each has a process of its own, so that they compile side by side; they take turns on
 the device, and the ratio is the median over the turns of target tokens a second against softmax. Batches lie on the device
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rela.bench import facts, marian
+from benchmarks.common import facts, marian
 from rela.config import ModelConfig
 from rela.data.batching import Batch, BatchStream, PreparedCorpus, StaticShape, pack
 from rela.data.shards import IDS, ShardWriter

@@ -22,7 +22,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import benchmark, corpora, laboratory, toolkit
+from rela.commands import corpora, laboratory, toolkit
 from rela.terminal import fail
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -79,9 +79,6 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 for name, command in DATA_COMMANDS.items():
     data_app.command(name)(command)
-# What follows the benchmark's name is the benchmark's own, --help too.
-OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-app.command("bench", context_settings=OPEN)(benchmark.bench)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
 import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from rela.files import write_text
 
 
 @dataclass(frozen=True)
@@ -299,13 +300,7 @@ def save_config(config: Any, path: str | Path) -> None:
     """Write a configuration, whole or not at all, as YAML that `load_config` reads back as an equal value."""
     import yaml
 
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(path, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True))
 
 
 def to_dict(config: Any) -> dict[str, Any]:

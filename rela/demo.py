@@ -13,18 +13,18 @@ from typing import Any
 
 import torch
 
-from rela.analysis.align import Aligner, choose, save_choice
+from rela.alignment.choose import Aligner, choose, save_choice
 from rela.analysis.capture import capture
 from rela.analysis.links import word_weights
-from rela.analysis.report import Report
 from rela.analysis.words import words
 from rela.config import Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, TrainConfig, save_config
 from rela.data.prepare import prepare
-from rela.data.toy import NOISES, ToyPair, add_noise, split, write_corpus
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
 from rela.evaluation.scores import Score, bleu
+from rela.report.measure import Report
 from rela.terminal import Tell, progress_bars
+from rela.toy import NOISES, ToyPair, add_noise, split, write_corpus
 
 KINDS = ("rela-g", "softmax")
 TRAIN, VALID, TEST, SEED = 40_000, 300, 500, 1
@@ -154,7 +154,7 @@ def make_corpus(directory: Path, say: Say) -> list[ToyPair]:
 
 def compare(directory: Path, translators: dict[str, Translator], test: list[ToyPair], progress: Tell) -> Report:
     """Every measure of section 5.2 with the corpus' gold links and known noise, as a folder of figures and tables."""
-    from rela.plots.report import analyse
+    from rela.report.write import analyse
 
     gold = [GoldLinks(frozenset(pair.links), frozenset(pair.links)) for pair in test]
     pairs = [(pair.source, pair.target) for pair in test]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rela.files import replacing
+
 Tell = Callable[..., None]
 """(stage, done, total or None, note="") → None."""
 
@@ -75,17 +77,13 @@ def output_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
         return
     if path.is_dir():  # found out now, and not when hours of work are to take its place
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        file = open(partial, "w", encoding="utf-8")  # noqa: SIM115 (what goes wrong in the body is another matter)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None  # the name that was asked for
-    try:
+    with replacing(path) as partial:
+        try:
+            file = open(partial, "w", encoding="utf-8")  # noqa: SIM115 (an error of the body keeps its own name)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None  # the name that was asked for
         with file:
             yield lambda line: print(line, file=file)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def input_lines(path: Path | None) -> Iterator[str]:

@@ -15,13 +15,12 @@ import pytest
 import torch
 
 import rela
-from rela import bench
 from rela.cli import app, main
 from rela.config import Config, DecodeConfig, ModelConfig
 from rela.data.subwords import train_subwords
-from rela.data.toy import generate
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
+from rela.toy import generate
 
 PAIRS = list(generate(40, seed=2))
 SOURCES, TARGETS = [pair.source for pair in PAIRS], [pair.target for pair in PAIRS]
@@ -464,34 +463,3 @@ def test_the_documented_python_runs(model, texts, monkeypatch, capsys):
     for block in documented("translating.md", "python"):
         exec(compile(block, "docs/translating.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) == 1 + 1 + 3 + 1 + len(SOURCES)
-
-
-@pytest.mark.parametrize(
-    ("verb", "script"), [("train", "training"), ("decode", "decoding"), ("attention", "attention")]
-)
-def test_benchmarks_are_found_by_name(capsys, monkeypatch, verb, script):
-    monkeypatch.setattr(sys, "argv", ["rela"])
-    with pytest.raises(SystemExit) as stopped:
-        main(["bench", verb, "--no-such-option"])
-    assert stopped.value.code == 2
-    assert f"{script}.py: error: unrecognized arguments" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("sign", [" ", "="])
-def test_a_row_s_command_holds_no_path_of_the_machine(monkeypatch, tmp_path, sign):
-    options = f"--turns 3 --out{sign}{tmp_path / 'rows'}".split()
-    monkeypatch.setattr("sys.argv", [str(tmp_path / "decoding.py"), *options])
-    assert bench.command() == f"python benchmarks/decoding.py --turns 3 --out{sign}rows"
-
-
-def test_bench_and_each_benchmark_have_a_help_of_their_own(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["rela"])
-    for words, told in ((["--help"], "A script under benchmarks/"), (["train", "--help"], "--marian")):
-        with pytest.raises(SystemExit) as stopped:
-            main(["bench", *words])
-        assert stopped.value.code in (0, None)
-        assert told in capsys.readouterr().out
-
-
-def test_a_benchmark_nobody_wrote(fails):
-    fails("bench", "speed", named="benchmark is 'speed'; wanted one of attention")

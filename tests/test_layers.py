@@ -16,14 +16,17 @@ import rela
 PACKAGE = Path(rela.__file__).parent
 
 # Each may import those before it. The single files after `explorer` put packages together for people.
-LAYERS = ["config", "kernels", "attention", "model", "data", "evaluation", "decoding", "training", "analysis", "plots",
-          "explorer", "terminal", "api", "bench", "demo", "commands", "cli", "__main__"]  # fmt: skip
+LAYERS = [
+    "files", "progress", "config", "device", "kernels", "attention", "model", "data", "toy", "evaluation", "decoding",
+    "training", "analysis", "alignment", "filtering", "plots", "report", "explorer", "terminal", "demo", "commands",
+    "cli", "__main__",
+]  # fmt: skip
 KERNEL_USERS = ("attention/dispatch.py", "attention/centring.py", "attention/packed.py", "attention/norms.py",
-                "model/layers.py", "model/residual.py", "training/linear_cross_entropy.py", "decoding/network.py",
-                "decoding/device_search.py")  # fmt: skip
+                "model/layers.py", "model/residual.py", "training/linear_cross_entropy.py", "decoding/engines/gpu_network.py",
+                "decoding/engines/gpu_search.py")  # fmt: skip
 # Who may import what is heavy or not everywhere to be had.
 HOMES = {
-    "matplotlib": ("plots",),
+    "matplotlib": ("plots", "report"),
     "triton": ("kernels",),
     "fastapi": ("explorer",),
     "starlette": ("explorer",),
@@ -162,7 +165,11 @@ def test_import_rela_brings_nothing_heavy():
     loaded = {name: set(python(code.format(name)).split()) for name in ("torch", "rela")}
     extra = {name.split(".")[0] for name in loaded["rela"] - loaded["torch"]}
     assert not extra.intersection(HEAVY)
-    assert not {name for name in loaded["rela"] if name.startswith("rela.") and not name.startswith("rela.attention")}
+    assert not {
+        name
+        for name in loaded["rela"]
+        if name.startswith("rela.") and not name.startswith(("rela.attention", "rela.device"))
+    }
 
 
 def test_import_rela_takes_little_more_time_than_torch():

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rela.attention.norms import triton_serves
 from rela.attention.packed import sentence_of
+from rela.device import triton_serves
 
 
 def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
     Softmax attention is the same for every share.
     """
     if triton_serves(k):
-        from rela.kernels import centring as kernel
+        from rela.kernels.layers import centring as kernel
 
         return kernel.centre_keys(k, cu_keys, share)
     return centre_plainly(k, cu_keys, share)

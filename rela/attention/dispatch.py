@@ -9,7 +9,7 @@ from torch import Tensor
 from rela.attention import checks, reference
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks
-from rela.attention.norms import triton_is_there
+from rela.device import triton_is_installed
 
 FUSED_WEIGHTS = ("relu", "relu2", "leaky_relu")
 FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -88,7 +88,7 @@ def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor |
         return f"{kind.weights} weights have no fused kernel; it has {', '.join(FUSED_WEIGHTS)}"
     if not q.is_cuda:
         return f"the fused kernel runs on CUDA tensors, and q is on {q.device.type}"
-    if not triton_is_there():
+    if not triton_is_installed():
         return "Triton is not installed"
     if q.dtype not in FUSED_TYPES:
         return f"the fused kernel takes float32, bfloat16 and float16, and q is {q.dtype}"
@@ -106,7 +106,7 @@ def fused(
     scale: float, threshold: float | Tensor, dropout: float,
 ) -> Tensor:  # fmt: skip
     """One call of the Triton kernel."""
-    from rela.kernels.attention import relu_attention
+    from rela.kernels.attention.functional import relu_attention
 
     if mask is not None and mask.dim() == 2:
         mask = mask[None, None]

@@ -6,15 +6,13 @@ in at least float32 whatever z is.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor, nn
 
 from rela.attention.checks import shape
+from rela.device import triton_serves
 
 # Found, not imported. Asked here and not at the first call, which may be a compiler's trace.
-TRITON_IS_THERE = find_spec("triton") is not None
 
 # Inside the root, so that z = 0 has the finite slope 1/√ε: 10³ stays far inside float16's range.
 EPSILON = 1e-6
@@ -119,17 +117,7 @@ def uniform_xavier_(vector: Tensor) -> Tensor:
 def fused_or_plain(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
     """The Triton kernel on a CUDA device that has it, the equation elsewhere."""
     if triton_serves(z):
-        from rela.kernels import rms_norm as kernel
+        from rela.kernels.layers import rms_norm as kernel
 
         return kernel.rms_norm(z, gain, gate, eps)
     return rms_norm(z, gain, gate, eps)
-
-
-def triton_serves(x: Tensor) -> bool:
-    """Whether the kernels of norms, residual sums and centring can take x."""
-    return x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and triton_is_there()
-
-
-def triton_is_there() -> bool:
-    """Whether Triton can be imported."""
-    return TRITON_IS_THERE

@@ -51,7 +51,7 @@ def attend_packed(
     if backend == "triton" and reason is not None:
         raise ValueError(f"backend='triton' cannot serve this call: {reason}")
     if backend != "reference" and reason is None:
-        from rela.kernels.attention import relu_attention_packed
+        from rela.kernels.attention.functional import relu_attention_packed
 
         return relu_attention_packed(
             q, k, v, cu_queries, cu_keys, max_queries, max_keys, scale=scale, activation=kind.weights, causal=causal,

@@ -21,7 +21,7 @@ def data_toy(
 
     Example: `rela data toy --out data/toy`
     """
-    from rela.data.toy import split, write_corpus
+    from rela.toy import split, write_corpus
 
     parts = split(train, valid, test, seed)
     write_corpus(out, dict(zip(("train", "valid", "test"), parts, strict=True)))

@@ -50,9 +50,9 @@ def analyse(
     Example: `rela analyse softmax=runs/a/model rela-g=runs/b/model --source test.en --target test.de --gold test.align --out report`
     """
     require_plots()
-    from rela.analysis.report import load_word_classes
     from rela.evaluation.alignment import read_links
-    from rela.plots.report import analyse as run
+    from rela.report.measure import load_word_classes
+    from rela.report.write import analyse as run
 
     pairs = text_pairs(source, target, limit)
     links = None if gold is None else read_links(gold, one_based, flip_gold)
@@ -100,7 +100,7 @@ def plot(
     """
     require_plots()
     from rela.evaluation.alignment import read_links
-    from rela.plots.single import FIGURES, Wanted, draw
+    from rela.report.single import FIGURES, Wanted, draw
 
     if figure not in FIGURES:
         raise ValueError(f"there is no figure {figure!r}; wanted one of {', '.join(FIGURES)}")
@@ -210,8 +210,8 @@ def align(
 
     Example: `rela align runs/en-de/model test.en test.de --reverse runs/de-en/model > test.align`
     """
-    from rela.analysis.align import Aligner, AlignmentChoice, choose, save_choice
-    from rela.analysis.align_corpus import align_corpus, choose_backward
+    from rela.alignment.choose import Aligner, AlignmentChoice, choose, save_choice
+    from rela.alignment.corpus import align_corpus, choose_backward
     from rela.evaluation.alignment import pharaoh, read_links
     from rela.evaluation.symmetrise import SYMMETRISATIONS
 
@@ -304,7 +304,8 @@ def filter_pairs(
 
     Example: `rela filter runs/demo/model train.en train.de --keep 0.8 --page --out scores.tsv`; on several processes: `torchrun --nproc-per-node 4 -m rela filter …`
     """
-    from rela.analysis.filter import (
+    from rela.decoding.translate import Translator
+    from rela.filtering.filter import (
         check_order,
         check_outputs,
         filter_corpus,
@@ -313,8 +314,7 @@ def filter_pairs(
         score_corpus,
         summary_path,
     )
-    from rela.analysis.filter_page import write_filter_page
-    from rela.decoding.translate import Translator
+    from rela.report.filter_page import write_filter_page
     from rela.training.processes import join_processes
 
     check_order(by, keep, threshold, ranked, text)

@@ -164,7 +164,7 @@ def translation_line(
 
 def make_aligner(translator: Any) -> Any:
     """The aligner of a model: the head it remembers is read from its folder once."""
-    from rela.analysis.align import Aligner
+    from rela.alignment.choose import Aligner
 
     return Aligner(translator)
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from rela.data.corpus import raw_lines
-from rela.data.download import DownloadError, Progress, download
+from rela.data.download import DownloadError, download
+from rela.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
-Progress = Callable[[str, int, int | None], None]
+from rela.progress import Progress
+
 """Called with what is going on in words, the bytes that are there, and of how many (None: not known)."""
 
 BLOCK = 1 << 16

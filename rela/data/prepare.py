@@ -16,7 +16,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ import numpy as np
 
 from rela.config import CorpusConfig, DataConfig
 from rela.data.corpus import CorpusError, raw_lines, raw_pairs, read_pairs
-from rela.data.lock import lock
 from rela.data.shards import FORMAT, IDS, META, VOCABULARY, ShardWriter, read_meta
 from rela.data.subwords import Subwords, train_subwords
+from rela.files import lock
+from rela.progress import Progress, no_progress
 
-Progress = Callable[[str, int, int | None], None]
 """Called with a stage in words, how many pairs of it are done, and of how many (None: not known yet)."""
 
 CHUNK_PAIRS, CHUNK_CHARACTERS = 8192, 1 << 22
@@ -107,7 +107,7 @@ def prepare(
         subwords = Subwords.load(Path(config.root) / config.subwords)
     if subwords is not None and subwords.size != config.vocabulary_size:
         raise ValueError(f"vocabulary_size is {config.vocabulary_size}, but the given vocabulary has {subwords.size}")
-    tell: Progress = progress or (lambda stage, done, total: None)
+    tell = progress or no_progress
     directory = Path(config.directory)
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory), empty_folder(directory / ".partial") as partial:

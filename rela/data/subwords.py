@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from rela.files import write_bytes
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL = (PAD, BOS, EOS)
@@ -50,12 +51,7 @@ class Subwords:
 
     def save(self, path: str | Path) -> None:
         """Write the model file, whole or not at all."""
-        temporary = Path(f"{path}.{os.getpid()}.part")
-        try:
-            temporary.write_bytes(self.model)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_bytes(path, self.model)
 
     @property
     def size(self) -> int:

@@ -20,13 +20,14 @@ from rela.config import Config, DecodeConfig
 from rela.data.batching import Batch, StaticShape, pack
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
 from rela.decoding.beam import Hypothesis, beam_search
-from rela.decoding.device_search import NOTHING, PLACES, Answers, Chunk, Meanwhile, lay_out
-from rela.decoding.engine import Engine
+from rela.decoding.engines.choose import Engine
+from rela.decoding.engines.gpu_search import NOTHING, PLACES, Answers, Chunk, Meanwhile, lay_out
+from rela.decoding.engines.int8 import QuantisedState, QuantisedTransformer
 from rela.decoding.sampling import sample
 from rela.decoding.windows import WINDOW, Group, batches_by_length, groups_of
+from rela.device import pick_device
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
 from rela.model.layers import Packing
-from rela.model.quantised import QuantisedState, QuantisedTransformer
 from rela.model.state import DecoderState
 from rela.model.transformer import KEY_MULTIPLE, Transformer, round_up
 
@@ -347,16 +348,3 @@ def exhaust(pieces: Meanwhile) -> None:
     """Do what is left."""
     for _ in pieces:
         pass
-
-
-def pick_device(name: str) -> torch.device:
-    """A device by name; "auto" is the GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device is {name!r}; wanted auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {name!r}, and this machine has no usable GPU; wanted auto or cpu")
-    return device

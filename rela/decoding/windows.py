@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rela.decoding.ahead import Ahead
+from rela.decoding.background import Ahead
 
 # Lines that are read, sorted by length and translated together when input is streamed.
 WINDOW = 2048

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rela.data.corpus import read_pairs
 from rela.data.subwords import tidy
-from rela.data.toy import generate
 from rela.evaluation.alignment import GoldLinks, read_links
+from rela.toy import generate
 
 TOY_EXAMPLES, TOY_SEED = 16, 11
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rela.explorer.payload import View
+from rela.files import write_text
 
 PAGE = "index.html"
 STYLE_LINK = re.compile(r'<link rel="stylesheet" href="static/([\w.-]+)">')
@@ -80,9 +81,4 @@ def write_export(path: Path, start: dict[str, Any], views: Sequence[View]) -> No
     """Write the file, whole or not at all."""
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))  # the name that was asked for
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(export_page(start, views), encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(path, export_page(start, views))

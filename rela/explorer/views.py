@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from rela.analysis.align import load_choice
+from rela.alignment.choose import load_choice
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks
 from rela.explorer.examples import Example

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -12,8 +11,8 @@ from rela.attention.cache import KVCache
 from rela.attention.kinds import kind_of
 from rela.attention.masks import length_mask
 from rela.attention.multihead import MultiheadAttention
-from rela.attention.norms import triton_serves
 from rela.config import ModelConfig
+from rela.device import triton_serves_half
 from rela.model.residual import Residual
 
 
@@ -41,8 +40,8 @@ class FeedForward(nn.Module):
 
     def rectified(self, x: Tensor) -> Tensor:
         """relu(x W₁), fused on packed tokens in half precision: what training has."""
-        if x.dim() == 2 and triton_serves(x) and x.dtype != torch.float32:
-            from rela.kernels.linear_relu import linear_relu
+        if x.dim() == 2 and triton_serves_half(x):
+            from rela.kernels.layers.linear_relu import linear_relu
 
             return linear_relu(x, self.expand.weight.to(x.dtype), self.expand.bias.to(x.dtype))
         return F.relu(self.expand(x))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rela.attention.norms import triton_serves
+from rela.device import triton_serves
 
 
 class Residual(nn.Module):
@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
     def fused(self, x: Tensor, change: Tensor) -> Tensor:
         """The same in one kernel; the sum is never stored, and the result has the type of `change` (bf16 in training)."""
-        from rela.kernels.residual_norm import residual_norm
+        from rela.kernels.layers.residual_norm import residual_norm
 
         dropout = self.dropout.p if self.training else 0.0
         # drawn on the device, so that nothing waits and torch.manual_seed decides

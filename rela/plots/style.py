@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from rela.files import replacing
 
 # Okabe and Ito (2008), yellow left out: it is too faint for lines on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -109,13 +110,8 @@ def _save(figure: Figure, target: Path) -> None:
     format = target.suffix[1:]
     if format not in SAVERS:
         raise ValueError(f"cannot write {target.name}; wanted one of {', '.join(SAVERS)}")
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "rela"}):
-            figure.savefig(partial, format=format, dpi=DOTS_PER_INCH, metadata=SAVERS[format], facecolor="white")
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(target) as partial, matplotlib.rc_context({"svg.hashsalt": "rela"}):
+        figure.savefig(partial, format=format, dpi=DOTS_PER_INCH, metadata=SAVERS[format], facecolor="white")
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rela.attention.norms import triton_serves
 from rela.data.subwords import PAD
+from rela.device import triton_serves_half
 
 # Logits formed at a time: 2²⁶, 256 MB in float32; large enough for products at full speed.
 CHUNK_LOGITS = 2**26
@@ -31,16 +31,11 @@ def linear_cross_entropy(
     hidden is [N, C], weight [V, C], target [N]. Equals `smoothed_cross_entropy` of the logits; only the loss is
     differentiable. `chunk` is the number of rows taken at a time.
     """
-    fused = fused_serves(hidden)
+    fused = triton_serves_half(hidden)
     rows = chunk or max((FUSED_LOGITS if fused else CHUNK_LOGITS) // weight.size(0), 1)
     wanted = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     take = apart if fused else LinearCrossEntropy.apply
     return take(hidden, weight, target, smoothing, rows, wanted)
-
-
-def fused_serves(hidden: Tensor) -> bool:
-    """Whether the kernel can take the loss: of hidden states in half precision on a GPU."""
-    return hidden.dtype != torch.float32 and triton_serves(hidden)
 
 
 @torch.compiler.disable
@@ -66,7 +61,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         nll = torch.zeros_like(loss)
         d_weight = torch.zeros_like(weight, dtype=exact) if wanted else None
         d_hidden = []
-        take_loss = fused_loss if fused_serves(hidden) else chunk_loss
+        take_loss = fused_loss if triton_serves_half(hidden) else chunk_loss
         typed = weight.to(hidden.dtype)
         for start in range(0, hidden.size(0), rows):
             part, words = hidden[start : start + rows], target[start : start + rows]
@@ -110,13 +105,13 @@ def chunk_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -
 
 def fused_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same by one kernel, the slope in place of the logits."""
-    from rela.kernels.cross_entropy import smoothed_loss
+    from rela.kernels.layers.cross_entropy import smoothed_loss
 
     return smoothed_loss(logits, target, smoothing, PAD, wanted)
 
 
 def with_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """total + left · right; from half precision on a GPU without rounding the product first."""
-    if fused_serves(left):
+    if triton_serves_half(left):
         return torch.addmm(total, left, right, out_dtype=total.dtype)
     return total + (left @ right).to(total.dtype)

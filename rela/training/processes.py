@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from rela.data.lock import lock
-from rela.decoding.translate import pick_device
+from rela.device import pick_device
+from rela.files import lock
 
 
 @dataclass(frozen=True)

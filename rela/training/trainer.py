@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import signal
 import threading
 import time
@@ -24,7 +23,9 @@ from rela.config import Config, from_dict, read_yaml, save_config, to_dict
 from rela.data.batching import Batch, BatchStream, PreparedCorpus, one_pass
 from rela.data.subwords import Subwords
 from rela.decoding.translate import Translator
+from rela.device import has_bf16
 from rela.evaluation.scores import bleu
+from rela.files import write_text
 from rela.model.folder import CONFIG, SUBWORDS, load_into, save_folder, unique_weights
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import CheckpointError, Checkpoints, average_weights, optimiser_tensors, restore_optimiser
@@ -384,7 +385,7 @@ class Trainer:
 
     def autocast(self) -> contextlib.AbstractContextManager:
         wanted = self.settings.precision
-        half = wanted == "bf16" or (wanted == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported())
+        half = wanted == "bf16" or (wanted == "auto" and has_bf16(self.device))
         return torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -443,9 +444,7 @@ def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> 
 
 def mark_average(path: Path, step: int, count: int) -> None:
     """Note in a finished model folder which checkpoints it is the mean of; a folder that is replaced loses the note."""
-    partial = path / f".{FINISHED}.{os.getpid()}"
-    partial.write_text(json.dumps({"step": step, "average_last": count}), encoding="utf-8")
-    os.replace(partial, path / FINISHED)
+    write_text(path / FINISHED, json.dumps({"step": step, "average_last": count}))
 
 
 def is_average_of(path: Path, step: int, count: int) -> bool:

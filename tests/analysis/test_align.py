@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import HEADS, LAYERS, tiny_folder, tiny_translator, toy_pairs
 
-from rela.analysis.align import Aligner, AlignmentChoice, choose, default_choice, load_choice, save_choice
-from rela.analysis.align_corpus import align_corpus, choose_backward, turn
+from rela.alignment.choose import Aligner, AlignmentChoice, choose, default_choice, load_choice, save_choice
+from rela.alignment.corpus import align_corpus, choose_backward, turn
 from rela.analysis.capture import capture
 from rela.analysis.links import head_links, layer_links
-from rela.data.toy import generate
 from rela.evaluation.alignment import GoldLinks, alignment_error_rate, symmetrise
 from rela.model.folder import ModelFolderError
+from rela.toy import generate
 
 TOY = list(generate(6, seed=5))
 PAIRS = [(pair.source, pair.target) for pair in TOY]

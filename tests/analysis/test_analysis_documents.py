@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from rela.analysis.report_tables import TABLES
 from rela.attention.kinds import PRESETS
 from rela.cli import app
-from rela.plots.single import FIGURES
+from rela.report.single import FIGURES
+from rela.report.tables import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("analysis.md", "paper.md")

@@ -10,7 +10,7 @@ import pytest
 from tiny_models import tiny_folder
 
 from rela.cli import main
-from rela.data.toy import generate, write_corpus
+from rela.toy import generate, write_corpus
 
 
 @pytest.fixture(scope="module")

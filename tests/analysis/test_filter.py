@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tiny_models import tiny_folder, tiny_translator, toy_pairs
 
-from rela.analysis import filter as filtering
-from rela.analysis.filter import (
+from rela.filtering import filter as filtering
+from rela.filtering.filter import (
     PROBLEMS,
     best_first,
     chosen,
@@ -27,9 +27,9 @@ from rela.analysis.filter import (
     score_block,
     score_corpus,
 )
-from rela.analysis.filter_page import write_filter_page
-from rela.analysis.pair_scores import score_pairs
-from rela.analysis.score_store import RECORD, ScoreStore
+from rela.filtering.pair_scores import score_pairs
+from rela.filtering.score_store import RECORD, ScoreStore
+from rela.report.filter_page import write_filter_page
 
 ATTACK = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>\tbehind a tab")
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny_translator, toy_pairs
 
 from rela.analysis.capture import capture
-from rela.analysis.noise import NOISES, auroc, derangement, detection, make_noise, ranks
 from rela.analysis.nulls import null_rate
-from rela.analysis.pair_scores import PairScore, score_pairs
+from rela.filtering.noise import NOISES, auroc, derangement, detection, make_noise, ranks
+from rela.filtering.pair_scores import PairScore, score_pairs
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
 

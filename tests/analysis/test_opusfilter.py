@@ -6,8 +6,8 @@ import sys
 import pytest
 from tiny_models import tiny_folder, tiny_translator, toy_pairs
 
-from rela.analysis.opusfilter import CHUNK, LogProbFilter, NullRateFilter
-from rela.analysis.pair_scores import score_pairs
+from rela.filtering.opusfilter import CHUNK, LogProbFilter, NullRateFilter
+from rela.filtering.pair_scores import score_pairs
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_it_is_a_filter_of_opusfilter_where_that_is_installed(folder, tmp_path):
     )
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from opusfilter import FilterABC; from rela.analysis.opusfilter import NullRateFilter\n"
+        "from opusfilter import FilterABC; from rela.filtering.opusfilter import NullRateFilter\n"
         "f = NullRateFilter(name='n', workdir=sys.argv[2], model='model', threshold=1.0)\n"
         "assert isinstance(f, FilterABC); print(list(f.decisions([('a b', 'c d')])))\n"
     )

@@ -12,13 +12,13 @@ from tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
 from rela.analysis.capture import capture
 from rela.analysis.diversity import head_diversity
 from rela.analysis.links import AlignmentTable
-from rela.analysis.noise import shuffled_targets
 from rela.analysis.nulls import null_rate
-from rela.analysis.report import TEMPERATURES, choose_examples, load_word_classes, measure, simple_classes
-from rela.analysis.report_tables import TABLES
-from rela.data.toy import generate
 from rela.evaluation.alignment import GoldLinks
-from rela.plots.report import analyse
+from rela.filtering.noise import shuffled_targets
+from rela.report.measure import TEMPERATURES, choose_examples, load_word_classes, measure, simple_classes
+from rela.report.tables import TABLES
+from rela.report.write import analyse
+from rela.toy import generate
 
 ATTACK = "<script>alert('x')</script> & \"quotes\" مرحبا 😀"
 TYPES = ("encoder", "decoder", "cross")

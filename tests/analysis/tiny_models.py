@@ -6,9 +6,9 @@ import torch
 
 from rela.config import Config, ModelConfig
 from rela.data.subwords import Subwords, train_subwords
-from rela.data.toy import generate
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
+from rela.toy import generate
 
 LAYERS, HEADS = 2, 2
 

@@ -15,11 +15,11 @@ from torch.testing import assert_close
 
 import rela
 from rela.attention import dispatch, packed
-from rela.attention.norms import triton_is_there
 from rela.attention.packed import flash_softmax, through_padding
+from rela.device import triton_is_installed
 
 interpreted = pytest.mark.skipif(
-    not triton_is_there() or os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton's interpreter"
+    not triton_is_installed() or os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton's interpreter"
 )
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from rela.data.toy import (
+from rela.toy import (
     CONSTRUCTIONS,
     ToyPair,
     generate,
@@ -19,8 +19,8 @@ from rela.data.toy import (
     split,
     write_corpus,
 )
-from rela.data.toy.constructions import construction
-from rela.data.toy.lexicon import entries
+from rela.toy.constructions import construction
+from rela.toy.lexicon import entries
 
 SEED = 2104
 
@@ -171,7 +171,7 @@ def test_old_files_survive_when_writing_fails(tmp_path: Path):
 
 def test_the_corpus_does_not_depend_on_the_hash_seed():
     """Nothing may be drawn in the order of a set: it changes from one process to the next."""
-    program = "from rela.data.toy import generate; print(list(generate(200, 9)))"
+    program = "from rela.toy import generate; print(list(generate(200, 9)))"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONIOENCODING": "utf-8"}
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=environment)
     assert run.stdout.decode("utf-8").strip() == str(list(generate(200, 9)))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from rela.data.toy import ToyPair, generate
+from rela.toy import ToyPair, generate
 
 # German singular, plural and dative plural with the gender, for nouns of every declension.
 NOUNS = """

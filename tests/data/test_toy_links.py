@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from rela.data.toy import CONSTRUCTIONS, ToyPair, generate, pharaoh
-from rela.data.toy.constructions import construction
-from rela.data.toy.nouns import NOUNS
-from rela.data.toy.words import COMMA, Word, find_links, settle_commas
+from rela.toy import CONSTRUCTIONS, ToyPair, generate, pharaoh
+from rela.toy.constructions import construction
+from rela.toy.nouns import NOUNS
+from rela.toy.words import COMMA, Word, find_links, settle_commas
 
 # Construction and seed of a draw; English; German; links, by hand. A change of the lexicon may change what a seed draws:
-# draw again, and link the new sentence by hand, following the conventions of rela/data/toy/clauses.py.
+# draw again, and link the new sentence by hand, following the conventions of rela/toy/clauses.py.
 KNOWN = [
     (
         "transitive",

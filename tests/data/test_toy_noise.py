@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from rela.data.toy import NOISES, ToyPair, add_noise, generate
-from rela.data.toy.noise import phrase_spans
+from rela.toy import NOISES, ToyPair, add_noise, generate
+from rela.toy.noise import phrase_spans
 
 
 @pytest.fixture(scope="module")

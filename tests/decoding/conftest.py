@@ -7,9 +7,9 @@ import torch
 
 from rela.config import Config, DecodeConfig, ModelConfig
 from rela.data.subwords import EOS, Subwords, train_subwords
-from rela.data.toy import generate
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
+from rela.toy import generate
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,11 @@ pytest.importorskip("triton")
 
 from rela.config import Config, DecodeConfig, ModelConfig
 from rela.data.subwords import BOS, EOS, PAD, UNK
-from rela.decoding import device_search
 from rela.decoding.beam import Hypothesis, beam_search
-from rela.decoding.device_search import Buffers, DeviceSearch, Layout, lay_out, smallest_above
-from rela.decoding.engine import why_not_graphs
-from rela.decoding.network import Network
+from rela.decoding.engines import gpu_search as device_search
+from rela.decoding.engines.choose import why_not_graphs
+from rela.decoding.engines.gpu_network import Network
+from rela.decoding.engines.gpu_search import Buffers, DeviceSearch, Layout, lay_out, smallest_above
 from rela.decoding.translate import Translator, reorder
 from rela.model.layers import Packing
 from rela.model.transformer import Transformer

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rela.config import DecodeConfig, ModelConfig
-from rela.decoding.engine import Engine
+from rela.decoding.engines.choose import Engine
 from rela.model.transformer import Transformer
 
 # An activation near the middle of two steps may fall to the other one where sums are taken in another order: nats a token.

@@ -16,8 +16,9 @@ import torch.nn.functional as F
 
 from rela.data.batching import pack
 from rela.data.subwords import BOS, EOS, PAD, UNK
-from rela.decoding.ahead import Ahead
-from rela.decoding.translate import PairTooLong, Translator, model_inputs, pick_device
+from rela.decoding.background import Ahead
+from rela.decoding.translate import PairTooLong, Translator, model_inputs
+from rela.device import pick_device
 from rela.model.folder import ModelFolderError
 
 
@@ -311,7 +312,7 @@ def test_a_vocabulary_of_another_size_is_refused(make_translator, subwords, tmp_
 def test_a_thread_that_waits_for_input_does_not_spoil_the_end():
     """Python's own stdin, held by a thread at exit, would be a fatal error."""
     program = (
-        "import time\nfrom rela.data.corpus import open_text\nfrom rela.decoding.ahead import Ahead\n"
+        "import time\nfrom rela.data.corpus import open_text\nfrom rela.decoding.background import Ahead\n"
         "Ahead(lambda: open_text('-').readline())\ntime.sleep(0.3)\nprint('over')\n"
     )
     waiting = subprocess.Popen(

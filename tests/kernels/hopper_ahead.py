@@ -14,8 +14,11 @@ from triton.compiler import make_backend
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import create_function_from_signature
 
-from rela.kernels import hopper, hopper_backward, hopper_decode, hopper_forward
-from rela.kernels.problem import Problem
+from rela.kernels.attention.problem import Problem
+from rela.kernels.hopper import backward as hopper_backward
+from rela.kernels.hopper import decode as hopper_decode
+from rela.kernels.hopper import dispatch as hopper
+from rela.kernels.hopper import forward as hopper_forward
 
 TARGET = GPUTarget("cuda", 90, 32)
 

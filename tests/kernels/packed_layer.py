@@ -3,8 +3,8 @@
 import torch
 from exactness import DEVICE, draw
 
-from rela.kernels.attention import relu_attention_packed
-from rela.kernels.rms_norm import rms_norm
+from rela.kernels.attention.functional import relu_attention_packed
+from rela.kernels.layers.rms_norm import rms_norm
 
 
 class Layer(torch.nn.Module):

@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 from exactness import DEVICE
 
 from rela.decoding.beam import Search, length_penalty
-from rela.kernels.beam_step import Hypotheses, advance, begin, read_back
+from rela.kernels.search.beam_step import Hypotheses, advance, begin, read_back
 
 BOS, EOS, BANNED = 1, 2, (0, 1)
 

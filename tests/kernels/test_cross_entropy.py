@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 from exactness import DEVICE, assert_as_exact_as, draw
 
 from rela.data.subwords import PAD
-from rela.kernels.cross_entropy import WORDS, smoothed_loss
+from rela.kernels.layers.cross_entropy import WORDS, smoothed_loss
 from rela.training.linear_cross_entropy import linear_cross_entropy
 from rela.training.loss import smoothed_cross_entropy
 

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from exactness import ACTIVATIONS, DEVICE, assert_as_exact_as, draw, reference, seen_by
 
-from rela.kernels.attention import relu_attention
+from rela.kernels.attention.functional import relu_attention
 
 SCALE = 0.3
 HALF = torch.float16

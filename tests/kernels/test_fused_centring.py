@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 from exactness import DEVICE, assert_as_exact_as, draw
 
 from rela.attention.centring import centre_plainly
-from rela.kernels.centring import centre_keys
+from rela.kernels.layers.centring import centre_keys
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

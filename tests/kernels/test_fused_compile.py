@@ -39,8 +39,8 @@ def test_a_layer_is_one_graph():
 @pytest.fixture
 def kernels_everywhere(memory_as_it_is, monkeypatch):
     """A model's layers take their kernels without a GPU, too: in the interpreter."""
-    for module in (norms, layers, residual):
-        monkeypatch.setattr(module, "triton_serves", lambda x: True)
+    for module, name in ((norms, "triton_serves"), (layers, "triton_serves_half"), (residual, "triton_serves")):
+        monkeypatch.setattr(module, name, lambda x: True)
     monkeypatch.setattr(packed, "why_not_fused", lambda *_, **__: None)
 
 
@@ -59,7 +59,7 @@ def test_the_layers_of_a_model_are_one_graph_whatever_the_lengths():
     graphs = []
     for lengths in ([3, 4], [5, 2, 7], [9, 9]):
         x, y = (draw(sum(lengths), 24, dtype=torch.float16, seed=seed).requires_grad_() for seed in (1, 2))
-        assert layers.triton_serves(x)
+        assert layers.triton_serves_half(x)
         cu = torch.tensor([0, *lengths], device=DEVICE).cumsum(0, dtype=torch.int32)
         outcomes = []
         for function in (run, compiled):

@@ -7,9 +7,9 @@ pytest.importorskip("triton")
 
 from exactness import ACTIVATIONS, DEVICE, draw, reference, seen_by
 
-from rela.kernels.attention import relu_attention_decode
-from rela.kernels.decode import decode
-from rela.kernels.operators import dense_problem
+from rela.kernels.attention.decode import decode
+from rela.kernels.attention.functional import relu_attention_decode
+from rela.kernels.attention.operators import dense_problem
 
 
 def assert_exact(q, k, v, threshold=None, lengths=None, activation="relu"):

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw, reference
 
-from rela.kernels.attention import relu_attention, relu_attention_packed
+from rela.kernels.attention.functional import relu_attention, relu_attention_packed
 
 RATE = 0.3
 

@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 from exactness import DEVICE, assert_as_exact_as, draw, recorded, reference, seen_by
 from packed_layer import layer_and_inputs
 
-from rela.kernels.attention import relu_attention, relu_attention_decode, relu_attention_packed
+from rela.kernels.attention.functional import relu_attention, relu_attention_decode, relu_attention_packed
 
 pytestmark = pytest.mark.gpu
 

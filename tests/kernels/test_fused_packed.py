@@ -9,9 +9,9 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw, reference, seen_by
 
-from rela.kernels import tiles
-from rela.kernels.attention import relu_attention, relu_attention_packed
-from rela.kernels.problem import Problem
+from rela.kernels.attention import tiles
+from rela.kernels.attention.functional import relu_attention, relu_attention_packed
+from rela.kernels.attention.problem import Problem
 
 
 def boundaries(lengths: list[int]) -> torch.Tensor:

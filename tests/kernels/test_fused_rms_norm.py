@@ -7,9 +7,9 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw
 
-from rela.kernels.problem import processors
-from rela.kernels.rms_norm import PROGRAMS, rms_norm
-from rela.kernels.row_blocks import ROWS
+from rela.kernels.attention.problem import processors
+from rela.kernels.layers.rms_norm import PROGRAMS, rms_norm
+from rela.kernels.layers.row_blocks import ROWS
 
 EPS = 1e-6
 

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from exactness import ACTIVATIONS, DEVICE, draw, seen_by, weights_of
 
-from rela.kernels.attention import relu_attention, relu_attention_with_statistics
+from rela.kernels.attention.functional import relu_attention, relu_attention_with_statistics
 
 
 def test_they_describe_the_weights():

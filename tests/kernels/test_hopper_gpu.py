@@ -9,18 +9,18 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw, recorded, reference, run, seen_by, weights_of
 
-from rela.kernels import hopper
-from rela.kernels.attention import (
+from rela.kernels.attention.backward import backward
+from rela.kernels.attention.decode import Split, decode
+from rela.kernels.attention.forward import forward
+from rela.kernels.attention.functional import (
     relu_attention,
     relu_attention_decode,
     relu_attention_packed,
     relu_attention_with_statistics,
 )
-from rela.kernels.backward import backward
-from rela.kernels.decode import Split, decode
-from rela.kernels.forward import forward
-from rela.kernels.operators import dense_problem
-from rela.kernels.problem import Problem
+from rela.kernels.attention.operators import dense_problem
+from rela.kernels.attention.problem import Problem
+from rela.kernels.hopper import dispatch as hopper
 
 pytestmark = [
     pytest.mark.gpu,

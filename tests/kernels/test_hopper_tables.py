@@ -9,9 +9,9 @@ from exactness import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rela.kernels.attention import relu_attention
-from rela.kernels.hopper_tables import dropout_numbers, intervals
-from rela.kernels.problem import Problem
+from rela.kernels.attention.functional import relu_attention
+from rela.kernels.attention.problem import Problem
+from rela.kernels.hopper.tables import dropout_numbers, intervals
 
 
 def problem(T: int, S: int, cu_q=None, cu_k=None, causal=False, dropout=0.0, batch=1) -> Problem:

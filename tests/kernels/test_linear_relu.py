@@ -8,8 +8,8 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw
 
-from rela.kernels.linear_relu import linear_relu
-from rela.kernels.problem import processors
+from rela.kernels.attention.problem import processors
+from rela.kernels.layers.linear_relu import linear_relu
 
 
 def plain(x, weight, bias):

@@ -8,9 +8,9 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, assert_as_exact_as, draw
 
-from rela.kernels.problem import processors
-from rela.kernels.residual_norm import PROGRAMS, residual_norm
-from rela.kernels.row_blocks import ROWS
+from rela.kernels.attention.problem import processors
+from rela.kernels.layers.residual_norm import PROGRAMS, residual_norm
+from rela.kernels.layers.row_blocks import ROWS
 
 EPS = 1e-5
 

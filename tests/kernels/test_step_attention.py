@@ -8,8 +8,8 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, draw
 
-from rela.kernels import step_attention
-from rela.kernels.step_attention import attend_blocks, attend_cache, groups_of
+from rela.kernels.search import step_attention
+from rela.kernels.search.step_attention import attend_blocks, attend_cache, groups_of
 
 ACTIVATIONS = {
     "softmax": lambda scores: scores.softmax(-1), "relu": F.relu, "relu2": lambda scores: F.relu(scores).square(),

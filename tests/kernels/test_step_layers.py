@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, draw
 
-from rela.kernels.step_layers import Change, Norm, embed, norm_linear, residual_norm, thin_linear
+from rela.kernels.search.step_layers import Change, Norm, embed, norm_linear, residual_norm, thin_linear
 
 
 def parts(rows, width, heads, count, first):

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from exactness import DEVICE, draw
 
-from rela.kernels.top_candidates import best_tokens, tile_logits, tiles_of
+from rela.kernels.search.top_candidates import best_tokens, tile_logits, tiles_of
 
 EOS = 2
 

@@ -7,9 +7,9 @@ import torch
 from model_cases import KINDS, V, inputs, make, random_pairs
 
 from rela.data.batching import pack
-from rela.model.int8 import LEVELS, QuantisedLinear, weight_levels, why_not_int8
+from rela.decoding.engines.int8 import QuantisedTransformer
+from rela.decoding.engines.int8_linear import LEVELS, QuantisedLinear, weight_levels, why_not_int8
 from rela.model.layers import Packing
-from rela.model.quantised import QuantisedTransformer
 
 
 @pytest.mark.parametrize(("rows", "inner", "outputs"), [(1, 7, 5), (3, 60, 63), (8, 512, 40), (70, 33, 130)])

@@ -57,7 +57,7 @@ def test_a_format_nobody_can_write_leaves_nothing(make_record, tmp_path):
 
 
 def test_pyplot_is_never_imported():
-    code = "import sys, rela.plots.report, rela.plots.single; print('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, rela.report.write, rela.report.single; print('matplotlib.pyplot' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 

@@ -12,7 +12,7 @@ import pytest
 
 from rela.config import Config, CorpusConfig, DataConfig, ModelConfig, TrainConfig, save_config
 from rela.data.prepare import prepare
-from rela.data.toy import split, write_corpus
+from rela.toy import split, write_corpus
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import statistics
 import pytest
 from training_files import events
 
-from rela.attention import norms
+from rela import device
 from rela.training.trainer import train
 
 SEEDS = range(1, 7)
@@ -34,7 +34,7 @@ def test_the_loss_falls_as_it_does_by_the_equations(make_config, monkeypatch):
         ]
 
     fused = curve("fused", "on")
-    monkeypatch.setattr(norms, "TRITON_IS_THERE", False)
+    monkeypatch.setattr(device, "TRITON_IS_INSTALLED", False)
     plain = curve("plain", "off")
     for start in range(0, 100, 20):
         one, other = (statistics.mean(losses[start : start + 20]) for losses in (fused, plain))

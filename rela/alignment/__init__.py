@@ -1,0 +1,1 @@
+"""Word alignment from cross attention: choose the head, align a corpus."""

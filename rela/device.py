@@ -1,0 +1,44 @@
+"""Which device and precision to compute in, and whether the Triton kernels can serve there."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+from torch import Tensor
+
+TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
+KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def pick_device(name: str) -> torch.device:
+    """A device by name; "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device is {name!r}; wanted auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {name!r}, and this machine has no usable GPU; wanted auto or cpu")
+    return device
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether `device` is a GPU that computes in bfloat16: where "auto" precision means bf16."""
+    return device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+
+def triton_is_installed() -> bool:
+    """Whether Triton can be imported."""
+    return TRITON_IS_INSTALLED
+
+
+def triton_serves(x: Tensor) -> bool:
+    """Whether the kernels of norms, residual sums and centring can take x."""
+    return x.is_cuda and x.dtype in KERNEL_TYPES and triton_is_installed()
+
+
+def triton_serves_half(x: Tensor) -> bool:
+    """Whether the kernels for half precision, of the feed-forward layer and the loss, can take x."""
+    return x.dtype != torch.float32 and triton_serves(x)

@@ -1,0 +1,44 @@
+"""Files that are written whole or not at all, and locks on files and folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path` to write to: renamed to it when the body ends, removed when the body fails."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a UTF-8 text file, whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a binary file, whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_bytes(data)
+
+
+def lock(handle: int, message: str) -> None:
+    """Lock the open file or folder `handle` until it is closed; ValueError(message) if another process holds it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(message) from None

@@ -1,0 +1,1 @@
+"""Scores of sentence pairs, and corpora ranked and filtered by them."""

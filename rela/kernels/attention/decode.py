@@ -1,0 +1,174 @@
+"""Decoding: a few query rows against a long cache of keys, split over the keys.
+
+There is no softmax to renormalise, so the parts of the keys simply add up. A program handles the queries of all heads
+that share a key head, and loads a row of V only if one of them gives it a weight.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rela.kernels.attention.problem import Problem, ceil_div, power_of_2, processors
+from rela.kernels.attention.scores import activate, head_of, load_rows, shifted
+from rela.kernels.early_launch import early, let_next_start, wait_for_results
+from rela.kernels.hopper import dispatch as hopper
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the keys are cut: programs a processor, bytes of a tile of keys, warps, and tiles under way."""
+
+    programs: int = 4
+    tile_bytes: int = 8192
+    warps: int = 2
+    stages: int = 4
+
+
+USUAL = Split()
+
+
+def decode(problem: Problem, splits: int | None = None, split: Split | None = None) -> Tensor:
+    """The context of a few queries, [B, H, T, D]; every query sees every key within the length.
+
+    An explicit `split` means the plain kernel.
+    """
+    q, k, v = problem.q, problem.k, problem.v
+    (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
+    on_hopper = split is None and hopper.fits_decoding(problem)
+    split = split or USUAL
+    BD = max(16, power_of_2(D))
+    BS = max(16, min(128, split.tile_bytes // (BD * q.element_size())))
+    if splits is None:
+        # one wave: a program more than fit at once would make all others wait
+        splits = split.programs * processors(q.device) // max(1, B * Hk)
+    tiles = ceil_div(S, BS)
+    splits = max(1, min(splits, tiles))
+    parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=q.device)
+    out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device)
+    if on_hopper:
+        hopper.decode_parts(problem, parts)
+    elif q.numel():
+        score_scale, threshold_scale, output_scale, _ = problem.scales()
+        decode_kernel[(splits * Hk * B,)](
+            q,
+            k,
+            v,
+            parts,
+            problem.threshold,
+            problem.key_lengths,
+            score_scale,
+            threshold_scale,
+            output_scale,
+            q.stride()[:3],
+            k.stride()[:3],
+            v.stride()[:3],
+            B,
+            T,
+            S,
+            splits,
+            ceil_div(tiles, splits) * BS,
+            Hk,
+            GROUP=H // Hk,
+            D=D,
+            BD=BD,
+            BR=max(16, power_of_2(H // Hk * T)),
+            BS=BS,
+            ACTIVATION=problem.activation,
+            PRECISION="ieee",  # of float32 alone; memory is the bound here, and exactness is free
+            num_warps=split.warps,
+            num_stages=split.stages,
+            **early(True, q, first=True),
+        )
+    if q.numel():
+        rows = min(128, power_of_2(splits))
+        sum_kernel[(ceil_div(out.numel(), 64),)](
+            parts, out, splits, out.numel(), ROWS=rows, num_warps=4, **early(True, q)
+        )
+    return out.transpose(1, 2)
+
+
+@triton.jit(do_not_specialize=["splits", "n"])
+def sum_kernel(parts, out, splits, n, ROWS: tl.constexpr, EARLY: tl.constexpr):
+    """out = parts.sum(0), rounded once; ROWS parts are loaded at a time, because a load takes longer than all the sums."""
+    o = tl.program_id(0) * 64 + tl.arange(0, 64)
+    o_row = tl.arange(0, ROWS)
+    b_sum = tl.zeros([ROWS, 64], dtype=tl.float32)
+    wait_for_results(EARLY)
+    for i in range(0, splits, ROWS):
+        p_parts = parts + (i + o_row[:, None]) * tl.cast(n, tl.int64) + o[None, :]
+        b_sum += tl.load(p_parts, mask=(i + o_row < splits)[:, None] & (o < n)[None, :], other=0.0)
+    tl.store(out + o, tl.sum(b_sum, axis=0).to(out.dtype.element_ty), mask=o < n)
+
+
+@triton.jit(do_not_specialize=["B", "T", "S", "splits", "length", "Hk"])
+def decode_kernel(
+    q,
+    k,
+    v,
+    parts,
+    threshold,
+    key_lengths,
+    score_scale,
+    threshold_scale,
+    output_scale,
+    q_strides,
+    k_strides,
+    v_strides,
+    B,
+    T,
+    S,
+    splits,
+    length,
+    Hk,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BR: tl.constexpr,
+    BS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    let_next_start(EARLY)
+    i_split = tl.program_id(0) % splits
+    i_hk = tl.program_id(0) // splits % Hk
+    i_b = tl.program_id(0) // splits // Hk
+    k = head_of(k, k_strides, i_b, i_hk)
+    v = head_of(v, v_strides, i_b, i_hk)
+    o_col = tl.arange(0, BS)
+    o_d = tl.arange(0, BD)
+    # row r of the tile is query r // GROUP of head i_hk · GROUP + r % GROUP
+    o_row = tl.arange(0, BR)
+    o_t = o_row // GROUP
+    o_h = i_hk * GROUP + o_row % GROUP
+    m_row = (o_t < T)[:, None] & (o_d < D)[None, :]
+    # [BR, BD]
+    p_q = q + i_b.to(tl.int64) * q_strides[0] + o_h[:, None].to(tl.int64) * q_strides[1]
+    b_q = tl.load(p_q + o_t[:, None].to(tl.int64) * q_strides[2] + o_d[None, :], mask=m_row, other=0.0)
+    b_theta = None
+    if threshold is not None:
+        b_theta = tl.load(threshold + o_h).to(tl.float32)[:, None] * threshold_scale
+    first = i_split * length
+    last = tl.minimum(first + length, S)
+    if key_lengths is not None:
+        last = tl.minimum(last, tl.load(key_lengths + i_b).to(tl.int32))
+    b_out = tl.zeros([BR, BD], dtype=tl.float32)
+    for i_s in range(first, last, BS):
+        # [BS, BD]
+        b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, True)
+        # [BR, BS]
+        b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
+        m_seen = (o_t < T)[:, None] & (i_s + o_col < last)[None, :]
+        b_w = activate(tl.where(m_seen, b_s, 0.0), ACTIVATION)
+        # a masked row of V costs no traffic
+        m_v = (tl.max(tl.abs(b_w), axis=0) != 0.0)[:, None] & (o_d < D)[None, :]
+        p_v = v + i_s * tl.cast(v_strides[2], tl.int64) + o_col[:, None] * v_strides[2] + o_d[None, :]
+        b_v = tl.load(p_v, mask=m_v, other=0.0)
+        b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
+    # parts are [splits, B, T, H, D]
+    H = Hk * GROUP
+    o_out = ((i_split * B + i_b).to(tl.int64) * T + o_t[:, None]) * H + o_h[:, None]
+    tl.store(parts + o_out * D + o_d[None, :], b_out * output_scale, mask=m_row)

@@ -1,0 +1,189 @@
+"""The forward pass, out = act(q kᵀ · scale − θ) v, one program for each tile of queries and head.
+
+relu needs no row statistics, so a program walks over the keys its queries see and adds up: first the tiles that every
+query of the tile sees whole, without any mask, then the ragged rest. In the same walk it can count the non-zero weights of
+each row and keep the largest. docs/kernels.md has the derivations.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rela.kernels.attention.problem import Problem, ceil_div
+from rela.kernels.attention.scores import (
+    activate,
+    dropout_key,
+    head_of,
+    kept,
+    load_mask,
+    load_rows,
+    seen_keys,
+    shifted,
+    store_rows,
+)
+from rela.kernels.attention.tiles import Tiles, forward_tiles
+from rela.kernels.hopper import dispatch as hopper
+
+Statistics = tuple[Tensor, Tensor, Tensor]  # non-zeros, argmax, largest: each [B, H, T]
+
+
+def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = None) -> tuple[Tensor, Statistics | None]:
+    """The context, [B, H, T, D] in memory as [B, T, H, D] so that merging the heads is a view, and row statistics."""
+    q, k, v = problem.q, problem.k, problem.v
+    B, H, T, _ = q.shape
+    rows: tuple[Tensor, ...] | None = None
+    if statistics:
+        kinds = torch.int32, torch.int32, torch.float32
+        rows = tuple(torch.empty(B, H, T, dtype=kind, device=q.device) for kind in kinds)
+    if tiles is None and hopper.fits(problem):
+        return hopper.forward(problem, rows), rows  # type: ignore[return-value]
+    out = problem.like_queries(q.dtype)
+    if out.numel():
+        tiles = tiles or forward_tiles(problem, statistics)
+        forward_kernel[(ceil_div(T, tiles.queries) * H * B,)](
+            q,
+            k,
+            v,
+            out,
+            *(rows or (None, None, None)),
+            *problem.optional_tensors(),
+            *problem.scales(),
+            q.stride()[:3],
+            k.stride()[:3],
+            v.stride()[:3],
+            out.stride()[:3],
+            **problem.constants(),
+            **tiles.constants(),
+        )
+    return out, rows  # type: ignore[return-value]
+
+
+@triton.jit(do_not_specialize=["H", "T", "S", "sequences", "search_steps", "drop_below"])
+def forward_kernel(
+    q,
+    k,
+    v,
+    out,
+    nonzeros,
+    argmax,
+    largest,
+    threshold,
+    key_lengths,
+    mask,
+    cu_q,
+    cu_k,
+    seed,
+    score_scale,
+    threshold_scale,
+    output_scale,
+    gradient_scale,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
+    mask_strides,
+    H,
+    T,
+    S,
+    sequences,
+    search_steps,
+    drop_below,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BT: tl.constexpr,
+    BS: tl.constexpr,
+    SKIP: tl.constexpr,
+):
+    n_t = tl.cdiv(T, BT)
+    i_t = tl.program_id(0) % n_t
+    i_bh = tl.program_id(0) // n_t
+    i_h = i_bh % H
+    i_b = i_bh // H
+    if CAUSAL:
+        i_t = n_t - 1 - i_t  # the longest rows first, so that the last programs to finish are short
+    q = head_of(q, q_strides, i_b, i_h)
+    k = head_of(k, k_strides, i_b, i_h // GROUP)
+    v = head_of(v, v_strides, i_b, i_h // GROUP)
+    out = head_of(out, out_strides, i_b, i_h)
+    b_theta = None
+    if threshold is not None:
+        b_theta = tl.load(threshold + i_h).to(tl.float32) * threshold_scale
+    if mask is not None:
+        mask = head_of(mask, mask_strides, i_b, i_h)
+    if seed is not None:
+        key_0, key_1 = dropout_key(seed, i_b, i_h)
+
+    o_row = tl.arange(0, BT)
+    o_col = tl.arange(0, BS)
+    o_d = tl.arange(0, BD)
+    o_t = i_t * BT + o_row
+    # rows past the end repeat the last one, so that they do not make the tile look ragged
+    b_begin, b_end = seen_keys(
+        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, CAUSAL
+    )
+    first = tl.min(b_begin)
+    last = tl.max(b_end)
+    whole = 0
+    if mask is None:
+        whole = tl.maximum(tl.min(b_end) - first, 0) // BS * BS
+        if cu_q is not None:
+            whole = tl.where(tl.max(b_begin) == first, whole, 0)
+
+    # [BT, BD]
+    b_q = load_rows(q, i_t * BT, q_strides[2], o_row, o_d, 0, T, D, BD, True)
+    b_out = tl.zeros([BT, BD], dtype=tl.float32)
+    # [BT, BS]: statistics of each column of the tiles, reduced over the columns once, after the walk
+    if nonzeros is not None:
+        b_count = tl.zeros([BT, BS], dtype=tl.int32)
+        b_best = tl.full([BT, BS], float("-inf"), dtype=tl.float32)
+        b_from = tl.zeros([BT, BS], dtype=tl.int32)
+    for RAGGED in tl.static_range(2):
+        if RAGGED:
+            start, stop = first + whole, last
+        else:
+            start, stop = first, first + whole
+        for i_s in range(start, stop, BS):
+            # [BS, BD]
+            b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+            # [BT, BS]; no running maximum, no rescaling
+            b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
+            o_s = i_s + o_col
+            if RAGGED:
+                m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
+                if mask is not None:
+                    m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
+                b_s = tl.where(m_seen, b_s, 0.0)
+            b_w = activate(b_s, ACTIVATION)
+            if nonzeros is not None:
+                b_count += (b_w != 0.0).to(tl.int32)
+                b_seen = b_w
+                if RAGGED:
+                    b_seen = tl.where(m_seen, b_w, float("-inf"))
+                b_from = tl.where(b_seen > b_best, i_s, b_from)
+                b_best = tl.maximum(b_seen, b_best)
+            if seed is not None:
+                b_w = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_w, 0.0)
+            if SKIP:
+                # an empty tile never touches V; the branch keeps V from being loaded ahead
+                if tl.max(tl.abs(b_w)) != 0.0:
+                    b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                    b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
+            else:
+                b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
+
+    store_rows(out, i_t * BT, out_strides[2], o_row, o_d, T, b_out * output_scale, D)
+    if nonzeros is not None:
+        p_row = i_bh.to(tl.int64) * T + o_t
+        b_nonzeros = tl.sum(b_count, axis=1)
+        b_largest = tl.max(b_best, axis=1)
+        b_argmax = tl.min(tl.where(b_best == b_largest[:, None], b_from + o_col[None, :], 2147483647), axis=1)
+        m_null = b_nonzeros == 0
+        tl.store(nonzeros + p_row, b_nonzeros, mask=o_t < T)
+        tl.store(argmax + p_row, tl.where(m_null, -1, b_argmax), mask=o_t < T)
+        tl.store(largest + p_row, tl.where(m_null, 0.0, b_largest * output_scale), mask=o_t < T)

@@ -1,0 +1,207 @@
+"""The kernels as PyTorch operators, so that autograd, fake tensors and torch.compile know them.
+
+They are opaque operators rather than `triton_op`s: the tile rules may look at sizes without making torch.compile guard on
+them, so changing lengths never recompile a model.
+"""
+
+import torch
+from torch import Tensor
+
+from rela.kernels.attention.backward import backward
+from rela.kernels.attention.decode import decode
+from rela.kernels.attention.forward import forward
+from rela.kernels.attention.problem import Problem
+from rela.kernels.registration import differentiable_operator, operator
+
+
+def relu_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    key_lengths: Tensor | None,
+    mask: Tensor | None,
+    cu_q: Tensor | None,
+    cu_k: Tensor | None,
+    longest_q: int,
+    longest_k: int,
+    seed: Tensor | None,
+    scale: float,
+    activation: str,
+    causal: bool,
+    dropout: float,
+    deterministic: bool,
+) -> Tensor:
+    problem = Problem(
+        q,
+        k,
+        v,
+        threshold,
+        key_lengths,
+        mask,
+        cu_q,
+        cu_k,
+        longest_q,
+        longest_k,
+        seed,
+        scale,
+        activation,
+        causal,
+        dropout,
+    )
+    return forward(problem)[0]
+
+
+def relu_attention_statistics(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    key_lengths: Tensor | None,
+    mask: Tensor | None,
+    scale: float,
+    activation: str,
+    causal: bool,
+    deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    problem = dense_problem(q, k, v, threshold, key_lengths, mask, scale, activation, causal)
+    out, statistics = forward(problem, statistics=True)
+    assert statistics is not None
+    return out, *statistics
+
+
+def relu_attention_backward(
+    d_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    key_lengths: Tensor | None,
+    mask: Tensor | None,
+    cu_q: Tensor | None,
+    cu_k: Tensor | None,
+    longest_q: int,
+    longest_k: int,
+    seed: Tensor | None,
+    scale: float,
+    activation: str,
+    causal: bool,
+    dropout: float,
+    deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    problem = Problem(
+        q,
+        k,
+        v,
+        threshold,
+        key_lengths,
+        mask,
+        cu_q,
+        cu_k,
+        longest_q,
+        longest_k,
+        seed,
+        scale,
+        activation,
+        causal,
+        dropout,
+    )
+    return backward(problem, d_out, deterministic)
+
+
+def relu_attention_decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    key_lengths: Tensor | None,
+    scale: float,
+    activation: str,
+) -> Tensor:
+    return decode(dense_problem(q, k, v, threshold, key_lengths, None, scale, activation, False))
+
+
+def dense_problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    key_lengths: Tensor | None,
+    mask: Tensor | None,
+    scale: float,
+    activation: str,
+    causal: bool,
+) -> Problem:
+    T, S = q.shape[2], k.shape[2]
+    return Problem(q, k, v, threshold, key_lengths, mask, None, None, T, S, None, scale, activation, causal, 0.0)
+
+
+def _heads_last(x: Tensor) -> Tensor:
+    """An empty tensor of x's shape that lies in memory as [B, rows, heads, D], as the kernels write it."""
+    B, H, N, D = x.shape
+    return torch.empty(B, N, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
+
+
+def _empty_context(q, *_options):
+    return _heads_last(q)
+
+
+def _empty_statistics(q, *_options):
+    rows = q.shape[:3]
+    counts = (torch.empty(rows, dtype=torch.int32, device=q.device) for _ in range(2))
+    return _heads_last(q), *counts, torch.empty(rows, dtype=torch.float32, device=q.device)
+
+
+def _empty_gradients(d_out, q, k, v, threshold, *_options):
+    d_theta = q.new_empty(0) if threshold is None else torch.empty_like(threshold)
+    return _heads_last(q), _heads_last(k), _heads_last(v), d_theta
+
+
+def _remember(ctx, inputs, output):
+    *tensors, ctx.longest_q, ctx.longest_k, seed = inputs[:11]
+    ctx.save_for_backward(*tensors, seed)
+    ctx.options = inputs[11:]
+
+
+def _differentiate(ctx, d_out):
+    *tensors, seed = ctx.saved_tensors
+    dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
+        d_out, *tensors, ctx.longest_q, ctx.longest_k, seed, *ctx.options
+    )
+    return dq, dk, dv, None if tensors[3] is None else d_theta, *[None] * 12
+
+
+def _remember_statistics(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:6])
+    ctx.scale, ctx.activation, ctx.causal, ctx.deterministic = inputs[6:]
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _differentiate_statistics(ctx, d_out, *_statistics):
+    q, k, v, threshold, key_lengths, mask = ctx.saved_tensors
+    dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
+        d_out,
+        q,
+        k,
+        v,
+        threshold,
+        key_lengths,
+        mask,
+        None,
+        None,
+        q.shape[2],
+        k.shape[2],
+        None,
+        ctx.scale,
+        ctx.activation,
+        ctx.causal,
+        0.0,
+        ctx.deterministic,
+    )
+    return dq, dk, dv, None if threshold is None else d_theta, *[None] * 6
+
+
+operator(relu_attention_backward, _empty_gradients)
+operator(relu_attention_decode, _empty_context)
+differentiable_operator(relu_attention, _empty_context, _remember, _differentiate)
+differentiable_operator(relu_attention_statistics, _empty_statistics, _remember_statistics, _differentiate_statistics)

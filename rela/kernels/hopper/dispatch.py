@@ -1,0 +1,110 @@
+"""Where the Hopper kernels take over: on which device, for which problems, with which tiles.
+
+This module imports neither Gluon nor a kernel until a problem fits, so that the package works without either.
+"""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from rela.kernels.attention.problem import Problem
+from rela.kernels.attention.tiles import HopperGradientTiles, HopperTiles
+
+HEAD_SIZES = (64, 128)
+TYPES = (torch.bfloat16, torch.float16)
+LEAST = 128  # queries and keys; at 64 and D = 64 the plain kernels are the faster ones
+LEAST_DECODED = 512  # keys when decoding; where the plain kernel becomes faster was not measured
+MOST_DROPPED = 0.96  # beyond that a comparison meets float16's NaN (hopper_dropout.py)
+QUERIES = 8  # when decoding, of all heads that share a head of keys
+
+
+@cache
+def available(device: torch.device) -> bool:
+    """Whether `device` is a Hopper GPU and this Triton has Gluon with all that the kernels use."""
+    if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    try:
+        import rela.kernels.hopper.backward
+        import rela.kernels.hopper.decode
+        import rela.kernels.hopper.forward  # noqa: F401
+    except (ImportError, AttributeError):  # an older Triton, or a newer one: Gluon is young, and its names still move
+        return False
+    return True
+
+
+def fits(problem: Problem) -> bool:
+    """Whether the Hopper kernels compute this problem, and are likely to do so faster."""
+    q, k, v = problem.q, problem.k, problem.v
+    restricted = (problem.key_lengths, problem.mask)
+    return (
+        q.shape[3] in HEAD_SIZES
+        and q.dtype in TYPES
+        and problem.activation == "relu"
+        and problem.usual_q >= LEAST
+        and problem.usual_k >= LEAST
+        and all(x is None for x in restricted)
+        and problem.dropout <= MOST_DROPPED
+        and all(map(describable, (q, k, v)))
+        and q.numel() > 0
+        and k.numel() > 0
+        and available(q.device)
+    )
+
+
+def fits_decoding(problem: Problem) -> bool:
+    """Whether the Hopper kernel decodes this problem: a few queries in all for each head of keys, rows in steps of 16 bytes."""
+    q, k, v = problem.q, problem.k, problem.v
+    return (
+        q.shape[3] in HEAD_SIZES
+        and q.dtype in TYPES
+        and problem.activation == "relu"
+        and q.shape[1] // k.shape[1] * q.shape[2] <= QUERIES
+        and k.shape[2] >= LEAST_DECODED
+        and describable(k)
+        and describable(v)
+        and q.stride(-1) == 1
+        and q.numel() > 0
+        and available(q.device)
+    )
+
+
+def describable(x: Tensor) -> bool:
+    """Whether the tensor memory accelerator can address x: rows of consecutive numbers, all else in steps of 16 bytes."""
+    steps = (s * x.element_size() for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True) if n > 1)
+    return x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and all(s > 0 and s % 16 == 0 for s in steps)
+
+
+def forward_tiles(problem: Problem) -> HopperTiles:
+    return HopperTiles(rows=64, keys=128, stages=4 if problem.q.shape[3] == 64 else 2)
+
+
+def gradient_tiles(problem: Problem) -> HopperGradientTiles:
+    if problem.q.shape[3] == 64:
+        return HopperGradientTiles(queries=128, stages=2, prefetch=True)
+    return HopperGradientTiles(queries=64, stages=2, prefetch=False)
+
+
+def forward(problem: Problem, rows: tuple[Tensor, ...] | None = None) -> Tensor:
+    """The context of a problem that fits; `rows` become its row statistics, if given."""
+    from rela.kernels.hopper import forward as hopper_forward
+
+    return hopper_forward.forward(problem, forward_tiles(problem), rows)
+
+
+def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dQ, dK, dV and the partial sums of −dθ, [B, H, parts], of a problem that fits."""
+    from rela.kernels.hopper import backward as hopper_backward
+
+    if not describable(d_out):
+        d_out = d_out.contiguous()
+    return hopper_backward.backward(problem, d_out, gradient_tiles(problem))
+
+
+def decode_parts(problem: Problem, parts: Tensor) -> None:
+    """Fill parts [splits, B, T, H, D], whose sum is the context; what sums them up may be launched early."""
+    from rela.kernels.hopper import decode as hopper_decode
+
+    splits, B = parts.shape[:2]
+    arguments, constants = hopper_decode.launch(problem, parts, splits)
+    hopper_decode.decode_kernel[(splits * problem.k.shape[1] * B,)](*arguments, **constants)

@@ -1,0 +1,1 @@
+"""Fused layers beside attention: norms, the rectified linear layer, the loss, the centring of keys."""

@@ -1,0 +1,1 @@
+"""The kernels of one step of beam search on the GPU."""
