@@ -1,0 +1,103 @@
+"""The command line of the experiments: `python -m experiments run GRID`, `list GRID`, `merge FILE…`, `tables`."""
+
+from __future__ import annotations
+
+import time
+
+STARTED = time.monotonic()  # before anything heavy is imported: the budget counts that too
+
+import argparse  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line says; its exit code."""
+    given = parser().parse_args(arguments)
+    try:
+        given.do(given)
+    except (ValueError, OSError) as error:
+        if os.environ.get("RELA_TRACEBACK"):
+            raise
+        print(f"experiments: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("experiments: interrupted; the same command goes on", file=sys.stderr)
+        return 130
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="do what is left of a grid within a time budget")
+    run.add_argument("grid", type=Path)
+    run.add_argument("--minutes", type=float, default=9.5, help="time budget, from the start of the command")
+    run.add_argument("--data", type=Path, default=Path("data"), help="folder of the corpora and of prepared/")
+    run.add_argument("--runs", type=Path, default=Path("runs/experiments"), help="where models are trained")
+    run.add_argument("--rows", type=Path, help="folder of the rows; experiments/rows if left out")
+    run.add_argument("--out", type=Path, help="write the new rows to this folder, too")
+    run.add_argument("--only", action="append", default=[], help="do runs whose id contains this (repeatable)")
+    run.add_argument("--set", action="append", default=[], help="change a setting, as in rela train (repeatable)")
+    run.add_argument("--limit", type=int, help="use the first so many sentences of each text: for rehearsals")
+    run.add_argument("--commit", default="", help="the commit of the code, where git cannot be asked")
+    run.add_argument("--keep-model", type=Path, help="keep copies of the models in half precision here")
+    run.add_argument(
+        "--resumable", action="store_true", help="start a run that may not fit, and stop it with a checkpoint"
+    )
+    run.add_argument("--retry", action="store_true", help="do failed runs again")
+    run.set_defaults(do=do_run)
+
+    listed = commands.add_parser("list", help="say what is done of a grid and what is left")
+    listed.add_argument("grid", type=Path)
+    listed.set_defaults(do=do_list)
+
+    merge = commands.add_parser("merge", help="add rows that came back from another machine")
+    merge.add_argument("files", type=Path, nargs="+")
+    merge.set_defaults(do=do_merge)
+    return top
+
+
+def do_run(given: argparse.Namespace) -> None:
+    from experiments.grid import load_grid
+    from experiments.rows import ROWS
+    from experiments.runner import Options, known_commit, run_grid
+
+    options = Options(
+        minutes=given.minutes, data=given.data, runs=given.runs, rows=given.rows or ROWS, out=given.out,
+        only=given.only, overrides=given.set, limit=given.limit, commit=given.commit or known_commit(),
+        keep_model=given.keep_model, resumable=given.resumable, retry=given.retry,
+    )  # fmt: skip
+    new = run_grid(load_grid(given.grid), options, STARTED, lambda text: print(text, flush=True))
+    print(f"{len(new)} new rows in {time.monotonic() - STARTED:.0f} s", flush=True)
+
+
+def do_list(given: argparse.Namespace) -> None:
+    from experiments.grid import load_grid
+    from experiments.rows import ROWS, read_rows, row_of
+    from experiments.runner import Options, configuration, summary
+    from rela.config import to_dict
+
+    grid = load_grid(given.grid)
+    rows = read_rows(ROWS / f"{grid.experiment}.jsonl")
+    for run in grid.runs:
+        row = row_of(rows, run.id, to_dict(configuration(run, Options())))
+        print(f"{run.id}: {'to do' if row is None else summary(row)}")
+
+
+def do_merge(given: argparse.Namespace) -> None:
+    from experiments.rows import ROWS, merge_rows, read_rows
+
+    for file in given.files:
+        rows = read_rows(file)
+        for experiment in sorted({row["experiment"] for row in rows}):
+            path = ROWS / f"{experiment}.jsonl"
+            added = merge_rows(path, [row for row in rows if row["experiment"] == experiment])
+            print(f"{path}: {added} new rows")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

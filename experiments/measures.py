@@ -1,0 +1,118 @@
+"""What is measured of a trained model: scores of translations, and the attention measures of section 5.2."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from experiments.grid import AnalysisText, Gold, Task
+from rela.analysis.links import AlignmentByHead
+from rela.data.corpus import read_lines, read_pairs
+from rela.decoding.translate import Translator
+from rela.evaluation.link_files import read_links
+from rela.evaluation.scores import bleu, chrf
+from rela.report.measure import ModelReport, measure
+
+WAYS = {"normal": False, "shifted": True}
+
+
+def scores(translator: Translator, task: Task, data: Path, limit: int | None = None) -> dict[str, Any]:
+    """BLEU and chrF of each test set of a task, with their signatures."""
+    found = {}
+    for name, test in task.tests.items():
+        sources = list(islice(read_lines(data / test.source), limit))
+        references = list(islice(read_lines(data / test.target), limit))
+        translations = translator.translate(sources)
+        by_metric = {"bleu": bleu(translations, references), "chrf": chrf(translations, references)}
+        found[name] = {"sentences": len(sources)} | {
+            metric: {"value": round(score.value, 4), "signature": score.signature}
+            for metric, score in by_metric.items()
+        }
+    return found
+
+
+def attention(
+    translator: Translator, text: AnalysisText, gold: Gold | None, data: Path, limit: int | None = None
+) -> dict[str, Any]:
+    """Sparsity, null rates, diversity and alignment of a model's attention, by type and layer."""
+    count = text.pairs if limit is None else min(limit, text.pairs)
+    pairs = list(islice(read_pairs(data / text.source, data / text.target, "raise"), count))
+    links, gold_pairs = None, None
+    if gold is not None:
+        links = read_links(data / gold.links, gold.one_based, gold.flip)[:limit]
+        gold_pairs = gold_text(gold, data)[:limit]
+    report = measure(
+        {"model": translator}, pairs, links, examples=0, noise={}, gold_pairs=gold_pairs,
+        gold_tokenised=gold is not None and gold.tokenised,
+    )  # fmt: skip
+    return {"pairs": len(pairs), "gold": None if links is None else len(links), **numbers(report.models["model"])}
+
+
+def gold_text(gold: Gold, data: Path) -> list[tuple[str, str]]:
+    """The sentence pairs of gold links, respelled as the training text is."""
+
+    def respelled(line: str) -> str:
+        for old, new in gold.respell.items():
+            line = line.replace(old, new)
+        return line
+
+    return [
+        (respelled(source), respelled(target))
+        for source, target in read_pairs(data / gold.source, data / gold.target, "raise")
+    ]
+
+
+def numbers(report: ModelReport) -> dict[str, Any]:
+    """What a row keeps of a report: figures by layer, means over heads; AER by layer and head, in percent."""
+    true, shuffled = report.true, report.shuffled
+    return {
+        "sparsity": {type: by_layer(summary.sparsity) for type, summary in true.items()},
+        "null_rate": {type: by_layer(summary.null_rate) for type, summary in true.items()},
+        "null_rate_shuffled": {type: by_layer(summary.null_rate) for type, summary in shuffled.items()},
+        "null_rate_variance": {
+            type: rounded(summary.null_rate.var(-1, unbiased=False)) for type, summary in true.items()
+        },
+        "sink_mass": {type: by_layer(summary.sink_mass) for type, summary in true.items() if type != "decoder"},
+        "diversity": {
+            f"{temperature:g}": {type: rounded(values) for type, values in by_type.items()}
+            for temperature, by_type in report.diversity.items()
+        },
+        "null_rate_after": {
+            name: {"rows": found.rows, "rate": by_layer(found.rate)} for name, found in report.nulls_by_class.items()
+        },
+        "auroc_shuffled": {name: round(value, 6) for name, value in report.detection["shuffled"].items()},
+        "aer": None
+        if report.alignment is None
+        else {way: error_rates(report.alignment[shifted]) for way, shifted in WAYS.items()},
+    }
+
+
+def error_rates(alignment: AlignmentByHead) -> dict[str, Any]:
+    """Alignment error rates in percent; AoL and AoH are those of Table 5, layers and heads count from 1."""
+    layer, head = alignment.best_head
+    layers = [100 * score.aer for score in alignment.layers]
+    best_layer = min(range(len(layers)), key=layers.__getitem__)
+    return {
+        "best_head": {"aer": percent(alignment.heads[layer][head].aer), "layer": layer + 1, "head": head + 1},
+        "best_layer": {"aer": round(layers[best_layer], 4), "layer": best_layer + 1},
+        "aol": percent(alignment.average_of_layers),
+        "aoh": percent(alignment.average_of_best_heads),
+        "layers": [round(value, 4) for value in layers],
+        "heads": [[percent(score.aer) for score in row] for row in alignment.heads],
+    }
+
+
+def by_layer(values: Tensor) -> list[float]:
+    """The mean over heads of [L, H]."""
+    return rounded(values.double().mean(dim=-1))
+
+
+def rounded(values: Tensor) -> list[float]:
+    return [round(value, 6) for value in values.double().tolist()]
+
+
+def percent(rate: float) -> float:
+    return round(100 * rate, 4)

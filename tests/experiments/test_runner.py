@@ -1,0 +1,143 @@
+"""The runner, end to end on the embedded corpus: rows, budgets, interruptions, failures."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.grid import Grid
+from experiments.rows import append_row, merge_rows, read_rows, same_settings
+from experiments.runner import Options, run_grid, thinned, training_log
+from rela.decoding.translate import Translator
+
+MakeGrid = Callable[..., Grid]
+
+
+def quiet(text: str) -> None:
+    """Nothing is said."""
+
+
+def test_a_grid_from_start_to_end(make_grid: MakeGrid, options: Options, now: float, tmp_path: Path) -> None:
+    options = replace(options, keep_model=tmp_path / "kept")
+    new = run_grid(make_grid(), options, now, quiet)
+    assert [row["id"] for row in new] == ["toy/toy/rela-g/1", "toy/toy/softmax/1"]
+    assert read_rows(tmp_path / "rows/toy.jsonl") == read_rows(tmp_path / "out/toy.jsonl") == new
+    rela, softmax = new
+    for row in new:
+        assert row["error"] is None
+        assert row["commit"] == "abc1234"
+        assert row["training"]["curve"]["step"] == list(range(1, 13))
+        assert row["training"]["validation"]["step"] == [6, 12]
+        assert row["training"]["curve"]["nll"][-1] < row["training"]["curve"]["nll"][0]
+        assert {name: found["sentences"] for name, found in row["scores"].items()} == {"toy": 12, "valid": 12}
+        assert "version:" in row["scores"]["toy"]["bleu"]["signature"]
+        assert set(row["seconds"]) == {"training", "evaluation", "analysis"}
+        assert row["analysis"]["pairs"] == 10
+        assert row["analysis"]["gold"] == 12
+        for way in ("normal", "shifted"):
+            rates = row["analysis"]["aer"][way]
+            assert len(rates["layers"]) == len(rates["heads"]) == 2
+            assert rates["best_head"]["aer"] == min(min(heads) for heads in rates["heads"])
+            assert rates["best_layer"]["aer"] == min(rates["layers"]) <= rates["aol"]
+            assert rates["best_head"]["aer"] <= rates["aoh"]
+    assert rela["data"] == softmax["data"]
+    assert rela["parameters"] > softmax["parameters"]  # the gates
+    assert all(value > 0 for value in rela["analysis"]["sparsity"]["cross"])
+    assert softmax["analysis"]["sparsity"]["cross"] == softmax["analysis"]["null_rate"]["cross"] == [0.0, 0.0]
+    assert not list((tmp_path / "runs").iterdir())  # weights are not kept …
+    kept = tmp_path / "kept/toy-toy-rela-g-1"
+    assert Translator.load(kept, "cpu").translate(["the dog sleeps ."])  # … but for a small copy, if asked for
+    assert (kept / "model.safetensors").stat().st_size < 2.1 * rela["parameters"] + 20_000
+    assert run_grid(make_grid(), options, time.monotonic(), quiet) == []  # a row is never written twice
+    assert len(read_rows(tmp_path / "rows/toy.jsonl")) == 2
+
+
+def test_what_does_not_fit_into_the_budget_is_not_started(make_grid: MakeGrid, options: Options, now: float) -> None:
+    said: list[str] = []
+    assert run_grid(make_grid(), replace(options, minutes=0), now, said.append) == []
+    assert run_grid(make_grid(), replace(options, minutes=1), now, said.append) == []  # 100 s are expected
+    assert len(said) == 4
+    assert all("left for later" in text for text in said)
+    assert not options.runs.exists()
+
+
+def test_a_run_that_is_stopped_goes_on(make_grid: MakeGrid, options: Options) -> None:
+    """Stopped by the budget in training, continued by the next command: the same model as without a stop."""
+    options = replace(options, only=["rela-g"], resumable=True, overrides=["train.steps=36", "train.save_every=12"])
+    grid, said = make_grid(), []
+    assert run_grid(grid, replace(options, minutes=1 / 60), time.monotonic(), said.append) == []
+    assert "stopped with a checkpoint" in said[-1]
+    checkpoints = sorted(path.name for path in options.runs.glob("*/checkpoints/step-*"))
+    assert checkpoints
+    (stopped,) = run_grid(grid, options, time.monotonic(), said.append)
+    (whole,) = run_grid(
+        grid, replace(options, rows=options.rows / "again", runs=options.runs / "again"), time.monotonic(), quiet
+    )
+    assert stopped["error"] is whole["error"] is None
+    assert stopped["training"]["validation"] == whole["training"]["validation"]
+    assert stopped["scores"] == whole["scores"]
+    assert run_grid(grid, options, time.monotonic(), quiet) == []
+
+
+def test_a_failing_run_becomes_a_row_and_the_grid_goes_on(make_grid: MakeGrid, options: Options, now: float) -> None:
+    grid = make_grid("""
+experiment: toy
+variations:
+  wild: {attention: softmax, set: [train.learning_rate=1e30], seconds: 1}
+  tame: {attention: softmax, seconds: 1}
+runs: [{variation: [wild, tame], seed: 1, task: toy}]
+""")
+    failed, fine = run_grid(grid, options, now, quiet)
+    assert failed["error"]["stage"] == "training"
+    assert failed["error"]["type"] == "TrainingFailed"
+    assert failed["training"]["curve"]["nll"][-1] is None or failed["training"]["curve"]["nll"][-1] > 10
+    assert failed["scores"] is failed["analysis"] is None
+    assert fine["error"] is None
+    assert run_grid(grid, options, time.monotonic(), quiet) == []
+    (again,) = run_grid(grid, replace(options, retry=True), time.monotonic(), quiet)
+    assert again["id"] == failed["id"]
+
+
+def test_a_missing_corpus_is_not_a_failed_run(
+    make_grid: MakeGrid, options: Options, now: float, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    assert run_grid(make_grid(), replace(options, data=tmp_path / "nowhere"), now, said.append) == []
+    assert all("is missing" in text for text in said)
+    assert not (tmp_path / "rows").exists()
+
+
+def test_other_settings_are_another_run() -> None:
+    before = {"train": {"steps": 5, "device": "cpu"}, "model": {"width": 32}}
+    assert same_settings(before, {"train": {"steps": 5, "device": "cuda"}, "model": {"width": 32, "newer": 1}})
+    assert not same_settings(before, {"train": {"steps": 6}, "model": {"width": 32}})
+
+
+def test_rows_that_are_there_are_not_merged_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    append_row(path, {"id": "a"})
+    assert merge_rows(path, [{"id": "a"}, {"id": "b"}]) == 1
+    assert merge_rows(path, [{"id": "a"}, {"id": "b"}]) == 0
+    assert [row["id"] for row in read_rows(path)] == ["a", "b"]
+    path.write_text('{"id": "a"}\n{"id"')
+    with pytest.raises(ValueError, match="line 2"):
+        read_rows(path)
+
+
+def test_a_log_keeps_the_last_of_repeated_steps_and_both_ends(tmp_path: Path) -> None:
+    event = {"event": "train", "nll": 1.0, "loss": 2.0, "tokens_per_second": 100.0}
+    steps = [*range(1, 301), *range(250, 351)]  # killed at 300, resumed at 249
+    lines = [json.dumps(event | {"step": step, "nll": float(number)}) for number, step in enumerate(steps)]
+    (tmp_path / "log.jsonl").write_text("\n".join([*lines, '{"event": "tr']))
+    found = training_log(tmp_path / "log.jsonl")["curve"]
+    assert len(found["step"]) == 100
+    assert found["step"] == sorted(set(found["step"]))
+    assert (found["step"][0], found["step"][-1]) == (1, 350)
+    assert found["nll"][-1] == 400.0
+    assert thinned([{"step": 1}], 100) == [{"step": 1}]
+    assert training_log(tmp_path / "none.jsonl")["tokens_per_second"] is None
