@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import tiny_translator
 
 from rela.analysis.capture import capture
 from rela.analysis.tokenised import pieces_by_token, raw_text
 from rela.analysis.words import word_index, words
+from tests.tiny_models import tiny_translator
 
 
 @pytest.mark.parametrize(

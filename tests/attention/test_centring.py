@@ -6,11 +6,11 @@ import copy
 
 import pytest
 import torch
-from attention_cases import normal
 from torch.testing import assert_close
 
 import rela
 from rela.attention.centring import centre_keys
+from tests.attention.attention_cases import normal
 
 CU = torch.tensor([0, 3, 3, 7], dtype=torch.int32)  # an empty sentence in the middle
 EXACT = {"rtol": 1e-9, "atol": 1e-10}

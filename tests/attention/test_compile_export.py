@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import KINDS, attention, normal
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import rela
+from tests.attention.attention_cases import KINDS, attention, normal
 
 C, H = 12, 3
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import HALVES, KINDS, RECTIFYING, WEIGHTS, attention, normal
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 import rela
+from tests.attention.attention_cases import HALVES, KINDS, RECTIFYING, WEIGHTS, attention, normal
 
 B, T, S, C, H = 3, 5, 7, 12, 3
 

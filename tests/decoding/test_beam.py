@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import BANNED, BOS, EOS, Table
 
 from rela.decoding.beam import Hypothesis, beam_search, length_penalty
+from tests.decoding.scripted import BANNED, BOS, EOS, Table
 
 
 def search(

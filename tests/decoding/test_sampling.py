@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 import torch
-from scripted import BANNED, BOS, EOS, Table
 
 from rela.decoding.sampling import sample
+from tests.decoding.scripted import BANNED, BOS, EOS, Table
 
 
 def draw(table: Table, limits: list[int], samples: int, seeds: list[int], temperature: float = 1.0, first: int = 0):

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import shutil
 import socket
-import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,14 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parents[1] / "analysis"))  # for tiny_models
-
-from tiny_models import tiny_translator, toy_pairs
-
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
 from rela.explorer.examples import Example
 from rela.explorer.views import Views
+from tests.tiny_models import tiny_translator, toy_pairs
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
 
 from rela.analysis.capture import capture
 from rela.analysis.links import head_links
@@ -19,6 +18,7 @@ from rela.analysis.sparsity import sparsity_rate
 from rela.analysis.words import merge_record
 from rela.evaluation.alignment import GoldLinks, alignment_error_rate
 from rela.explorer.payload import SIGNED_STEPS, STEPS, dequantise, quantise, reach, view_pair
+from tests.tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
 
 KINDS = ("rela-g", "softmax", "rela-g-leaky")
 HALF_A_DIGIT = 0.50001e-4  # figures keep four decimals

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tiny_models import tiny_translator, toy_pairs
 
 from rela.explorer.examples import Example, gold_examples, toy_examples
 from rela.explorer.views import MAX_CHARACTERS, MAX_SUBWORDS, Views
+from tests.tiny_models import tiny_translator, toy_pairs
 
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")

@@ -1,10 +1,10 @@
 """A small self-attention layer over packed rows, as a model has it, for tests that compile or capture."""
 
 import torch
-from exactness import DEVICE, draw
 
 from rela.kernels.attention.functional import relu_attention_packed
 from rela.kernels.layers.rms_norm import rms_norm
+from tests.kernels.exactness import DEVICE, draw
 
 
 class Layer(torch.nn.Module):

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 import torch
-from model_cases import hidden_states, make, random_pairs, small
 from safetensors.torch import load_file, save_file
 
 from rela.config import Config, load_config, save_config
 from rela.model import folder as folder_module
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_folder, save_folder, unique_weights
+from tests.model.model_cases import hidden_states, make, random_pairs, small
 
 
 def save(path, model, config: Config | None = None) -> None:

@@ -8,7 +8,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from model_cases import KINDS, V, hidden_states, inputs, make, random_pairs, small
 
 from rela.config import ModelConfig
 from rela.data.batching import StaticShape, pack
@@ -16,6 +15,7 @@ from rela.data.subwords import BOS
 from rela.model.embedding import Embedding, sinusoids
 from rela.model.layers import Packing
 from rela.model.transformer import Transformer
+from tests.model.model_cases import KINDS, V, hidden_states, inputs, make, random_pairs, small
 
 
 def parameters(config: ModelConfig) -> int:

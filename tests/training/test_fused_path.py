@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from training_files import events
 
 from rela import device
 from rela.training.trainer import train
+from tests.training.training_files import events
 
 SEEDS = range(1, 7)
 

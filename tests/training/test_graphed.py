@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from training_files import events
 
 from rela.data.batching import StaticShape, pack
 from rela.training.graphed import WARM_UP, GraphedStep
 from rela.training.trainer import train
+from tests.training.training_files import events
 
 SHAPE = StaticShape(source=12, target=12, sentences=3, longest_source=8, longest_target=8)
 

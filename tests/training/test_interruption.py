@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_files import checkpoint, events, final_bytes, leftovers, with_train
 
 from rela.cli import main
 from rela.config import Config
@@ -19,6 +18,7 @@ from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import CheckpointError, Checkpoints
 from rela.training.trainer import train
+from tests.training.training_files import checkpoint, events, final_bytes, leftovers, with_train
 
 STEPS = {"steps": 120, "save_every": 5, "log_every": 10, "validate_every": 20, "average_last": 3}
 

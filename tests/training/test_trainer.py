@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_files import checkpoint, events, final_bytes, leftovers, with_train
 
 from rela.attention.multihead import MultiheadAttention
 from rela.decoding.translate import Translator
@@ -19,6 +18,7 @@ from rela.training.loss import Objective
 from rela.training.processes import alone_in, join_processes
 from rela.training.trainer import Trainer, mix, train
 from rela.training.watchdog import TrainingFailed
+from tests.training.training_files import checkpoint, events, final_bytes, leftovers, with_train
 
 
 def trainer(config) -> Trainer:

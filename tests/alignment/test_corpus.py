@@ -1,0 +1,94 @@
+"""The alignment tool: one direction or two, a choice that is remembered, and lines that cannot be aligned."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rela.alignment.choose import Aligner, AlignmentChoice, choose, default_choice, load_choice, save_choice
+from rela.alignment.corpus import align_corpus, choose_backward, turn
+from rela.analysis.capture import capture
+from rela.analysis.links import head_links, layer_links
+from rela.evaluation.alignment import GoldLinks, alignment_error_rate, symmetrise
+from rela.model.folder import ModelFolderError
+from rela.toy import generate
+from tests.tiny_models import HEADS, LAYERS, tiny_folder, tiny_translator, toy_pairs
+
+TOY = list(generate(6, seed=5))
+PAIRS = [(pair.source, pair.target) for pair in TOY]
+GOLD = [GoldLinks(frozenset(pair.links), frozenset(pair.links)) for pair in TOY]
+
+
+@pytest.mark.parametrize("choice", [AlignmentChoice(1, 0, True), AlignmentChoice(0, None, False), None])
+def test_links_are_those_of_the_chosen_head(choice):
+    aligner = Aligner(tiny_translator(), choice)
+    chosen = choice or default_choice(LAYERS)
+    for links, records in zip(align_corpus(aligner, PAIRS), capture(tiny_translator(), PAIRS, ("cross",)), strict=True):
+        if chosen.head is None:
+            assert links == layer_links(records["cross"], chosen.layer, chosen.shifted)
+        else:
+            assert links == head_links(records["cross"], chosen.layer, chosen.head, chosen.shifted)
+
+
+def test_the_choice_is_the_best_of_all():
+    found = choose(tiny_translator(), PAIRS, GOLD)
+    options = [
+        AlignmentChoice(layer, head, shifted)
+        for layer in range(LAYERS)
+        for head in (None, *range(HEADS))
+        for shifted in (False, True)
+    ]
+    rates = {
+        option: alignment_error_rate(align_corpus(Aligner(tiny_translator(), option), PAIRS), GOLD).aer
+        for option in options
+    }
+    assert found.aer == min(rates.values())
+    assert rates[AlignmentChoice(found.layer, found.head, found.shifted)] == found.aer
+
+
+def test_the_choice_is_remembered_in_the_folder(tmp_path):
+    model = tiny_folder(tmp_path / "model")
+    assert Aligner(model).choice == default_choice(LAYERS)
+    save_choice(tmp_path / "model", AlignmentChoice(1, 1, False, 0.25))
+    assert Aligner(model).choice == AlignmentChoice(1, 1, False, 0.25)
+    assert Aligner(model, AlignmentChoice(0, 0, True)).choice == AlignmentChoice(0, 0, True)
+    (tmp_path / "model" / "alignment.json").write_text(json.dumps({"layer": 1, "leyer": 2}))
+    with pytest.raises(ModelFolderError, match="damaged"):
+        load_choice(tmp_path / "model")
+
+
+@pytest.mark.parametrize("method", ["intersection", "union", "grow-diag-final"])
+def test_two_directions_are_symmetrised(method):
+    forward, backward = Aligner(tiny_translator()), Aligner(tiny_translator("rela-g", seed=2))
+    there = list(align_corpus(forward, PAIRS))
+    back = [turn(links) for links in align_corpus(backward, [(target, source) for source, target in PAIRS])]
+    expected = [symmetrise(one, other, method) for one, other in zip(there, back, strict=True)]
+    assert list(align_corpus(forward, PAIRS, backward, method)) == expected
+
+
+def test_the_backward_model_is_chosen_on_turned_gold():
+    model = tiny_translator("rela-g", seed=2)
+    turned = [GoldLinks(turn(gold.sure), turn(gold.possible)) for gold in GOLD]
+    assert choose_backward(model, PAIRS, GOLD) == choose(model, [(target, source) for source, target in PAIRS], turned)
+
+
+@given(st.frozensets(st.tuples(st.integers(0, 5), st.integers(0, 5))))
+def test_turned_twice_is_as_before(links):
+    assert turn(turn(links)) == links
+
+
+def test_empty_and_overlong_lines_have_no_links_and_keep_their_place():
+    pairs = [PAIRS[0], ("", ""), ("", "allein"), ("alone", ""), ("zu lang " * 200, "x"), PAIRS[1]]
+    aligner = Aligner(tiny_translator())
+    with pytest.warns(UserWarning, match="line 5 gets no links"):
+        found = list(align_corpus(aligner, pairs))
+    assert [bool(links) for links in found[1:5]] == [False] * 4
+    assert [found[0], found[5]] == list(align_corpus(aligner, PAIRS[:2]))
+
+
+def test_a_text_of_any_length_is_read_as_it_is_needed():
+    taken = []
+    endless = (taken.append(1) or pair for _ in range(10**9) for pair in toy_pairs(2))
+    next(align_corpus(Aligner(tiny_translator()), endless, Aligner(tiny_translator("rela-g", seed=2))))
+    assert len(taken) < 2000

@@ -1,0 +1,178 @@
+"""Every option of attend() and attend_packed() arrives in the fused kernel as the reference understands it.
+
+The kernels have their own tests. Here the question is the seam: on a CPU they run in Triton's interpreter, once the
+reason "not a CUDA tensor" is waived.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import rela
+from rela.attention import dispatch, packed
+from rela.attention.packed import flash_softmax, through_padding
+from rela.device import triton_is_installed
+from tests.attention.attention_cases import normal
+
+interpreted = pytest.mark.skipif(
+    not triton_is_installed() or os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton's interpreter"
+)
+
+
+def single(*size: int, seed: int) -> torch.Tensor:
+    return normal(*size, seed=seed, dtype=torch.float32).requires_grad_()
+
+
+def gradients(out: torch.Tensor, *inputs: torch.Tensor):
+    return out, torch.autograd.grad((out * normal(*out.shape, seed=9, dtype=out.dtype).to(out.device)).sum(), inputs)
+
+
+def assert_same(fused, plain) -> None:
+    """Sums of some dozens of products in another order: roundings of the largest element, a few dozen at most."""
+    for mine, true in zip((fused[0], *fused[1]), (plain[0], *plain[1]), strict=True):
+        assert_close(mine, true, rtol=0, atol=50 * torch.finfo(torch.float32).eps * true.abs().max().item())
+
+
+OPTIONS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "scale": {"scale": 0.7},
+    "number": {"threshold": 0.2},
+    "lengths": {"key_lengths": torch.tensor([5, 0])},
+    "mask": {"mask": normal(3, 5, seed=7) > -0.3},
+    "mask of heads": {"mask": normal(2, 4, 3, 5, seed=7) > -0.3},
+    "mask that repeats": {"mask": normal(1, 4, 1, 5, seed=7) > -0.3},
+    "all": {"causal": True, "scale": 0.7, "key_lengths": torch.tensor([5, 3]), "mask": normal(3, 5, seed=7) > -0.9},
+}
+
+
+@interpreted
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("weights", ["relu", "relu2", "leaky_relu"])
+def test_dense(weights: str, options: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dispatch, "why_not_fused", lambda *_: None)
+    q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
+    call = {"kind": weights, **OPTIONS[options]}
+    fused = gradients(rela.attend(q, k, v, backend="triton", **call), q, k, v)
+    assert_same(fused, gradients(rela.attend(q, k, v, backend="reference", **call), q, k, v))
+
+
+@interpreted
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("threshold", ["none", "number", "heads"])
+def test_packed(causal: bool, threshold: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(packed, "why_not_fused", lambda *_, **__: None)
+    q, k, v = single(7, 4, 16, seed=0), single(8, 2, 16, seed=1), single(8, 2, 16, seed=2)
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32) for cu in ([0, 3, 3, 6], [0, 4, 5, 7]))
+    theta = {"none": 0.0, "number": 0.2, "heads": torch.tensor([0.1, -0.2, 0.3, 0.0], requires_grad=True)}[threshold]
+    inputs = (q, k, v) if threshold != "heads" else (q, k, v, theta)
+
+    def call(backend: str):
+        out = rela.attend_packed(
+            q, k, v, cu_q, cu_k, 3, 4, kind="relu", causal=causal, threshold=theta, backend=backend
+        )
+        return gradients(out, *inputs)
+
+    assert_same(call("triton"), call("reference"))
+
+
+@interpreted
+def test_learned_thresholds_and_their_gradient(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dispatch, "why_not_fused", lambda *_: None)
+    q, k, v = (single(2, 4, 5, 16, seed=seed) for seed in range(3))
+    theta = torch.tensor([0.3, -0.2, 0.0, 0.1], requires_grad=True)
+    fused, plain = (
+        gradients(rela.attend(q, k, v, kind="relu", threshold=theta, backend=backend), q, k, v, theta)
+        for backend in ("triton", "reference")
+    )
+    assert_same(fused, plain)
+
+
+@interpreted
+def test_dropout_is_drawn_anew_and_follows_the_seed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dispatch, "why_not_fused", lambda *_: None)
+    q, k, v = (single(1, 2, 9, 16, seed=seed) for seed in range(3))
+
+    def call(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return rela.attend(q, k, v, kind="relu", dropout=0.5, backend="triton")
+
+    assert torch.equal(call(1), call(1))
+    assert not torch.equal(call(1), call(2))
+    assert not torch.equal(call(1), rela.attend(q, k, v, kind="relu", dropout=0.5, backend="triton"))
+
+
+REASONS = {
+    "weights": (lambda q: dispatch.why_not_fused(q, rela.Kind("softmax")), "softmax weights have no fused kernel"),
+    "device": (lambda q: dispatch.why_not_fused(q, rela.Kind("relu")), "runs on CUDA tensors, and q is on cpu"),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_the_reason_is_given(reason: str):
+    ask, words = REASONS[reason]
+    assert words in ask(torch.zeros(1, 1, 2, 16))
+
+
+@pytest.mark.gpu
+def test_reasons_on_a_gpu():
+    def ask(dtype: torch.dtype = torch.bfloat16, size: int = 64, **given) -> str | None:
+        return dispatch.why_not_fused(
+            torch.zeros(1, 1, 2, size, dtype=dtype, device="cuda"), rela.Kind("relu"), **given
+        )
+
+    assert ask() is None
+    assert "takes float32, bfloat16 and float16, and q is torch.float64" in ask(torch.float64)
+    assert "head sizes up to 256, and q has 257" in ask(size=257)
+    assert "takes boolean masks" in ask(mask=torch.zeros(2, 2, device="cuda"))
+    assert "one head size, and q has 64, v 32" in ask(v=torch.zeros(1, 1, 2, 32, device="cuda"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("groups", [4, 2])
+def test_packed_softmax_on_a_gpu(causal: bool, groups: int, dtype: torch.dtype):
+    """PyTorch's flash kernel against the reference: filler, a sentence without keys, T ≠ S, grouped heads."""
+    q, k, v = (normal(9, 4 if n == 0 else groups, 16, seed=n, dtype=dtype).cuda().requires_grad_() for n in range(3))
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32, device="cuda") for cu in ([0, 3, 5, 7], [0, 4, 4, 8]))
+    scale = 0.25
+    flash = gradients(flash_softmax(q, k, v, cu_q, cu_k, 3, 4, causal, scale, 0.0), q, k, v)
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    plain = gradients(through_padding(*exact, cu_q, cu_k, 3, 4, "softmax", causal, scale, 0.0, 0.0), *exact)
+    step = 4 * torch.finfo(dtype).eps
+    for mine, true in zip((flash[0], *flash[1]), (plain[0], *plain[1]), strict=True):
+        assert_close(mine.double(), true, rtol=step, atol=step)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_packed_reference_compiled_for_a_gpu(causal: bool):
+    """Kinds without a kernel train through it: every token must find its own sentence, filler none."""
+    q, k, v = (normal(9, 2, 16, seed=n).cuda().requires_grad_() for n in range(3))
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32, device="cuda") for cu in ([0, 3, 5, 7], [0, 4, 4, 8]))
+    options = (cu_q, cu_k, 3, 4, "topk:2", causal, 0.25, 0.0, 0.0)
+    plain = gradients(through_padding(q, k, v, *options), q, k, v)
+    compiled = gradients(torch.compile(through_padding, dynamic=False)(q, k, v, *options), q, k, v)
+    for mine, true in zip((compiled[0], *compiled[1]), (plain[0], *plain[1]), strict=True):
+        assert_close(mine, true)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["softmax", "rela-g", "rela-i", "relu2-g", "rela-g-leaky", "rela-g-gelu"])
+def test_modules_compile_on_a_gpu(kind: str):
+    """The fused kernels and norms inside one graph, the first call of the process included."""
+    torch.manual_seed(0)
+    module = rela.MultiheadAttention(64, 4, batch_first=True, kind=kind, device="cuda")
+    x = torch.randn(2, 33, 64, device="cuda")
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    call = {"is_causal": True, "need_weights": False}
+    assert_close(compiled(x, x, x, **call)[0], module(x, x, x, **call)[0], rtol=1e-3, atol=1e-3)
+    exact = rela.MultiheadAttention(64, 4, batch_first=True, kind=kind, dtype=torch.float64)
+    exact.load_state_dict(module.state_dict())
+    expected = exact(*[x.double().cpu()] * 3, **call)[0]
+    assert_close(module(x, x, x, **call)[0].double().cpu(), expected, rtol=1e-2, atol=1e-2)

@@ -1,0 +1,193 @@
+"""The softmax preset is torch.nn.MultiheadAttention: outputs, weights, gradients, masks, state dict."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import rela
+from tests.attention.attention_cases import normal, with_random_parameters
+
+pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched")
+
+B, T, S, C, H = 2, 5, 7, 12, 3
+LAYOUTS = ("batch_first", "batch_second", "unbatched")
+OPTIONS = {
+    "plain": {},
+    "no_bias": {"bias": False},
+    "kdim": {"kdim": 5, "vdim": 9},
+    "kdim_no_bias": {"kdim": 5, "bias": False},
+    "bias_kv": {"add_bias_kv": True},
+    "zero_attn": {"add_zero_attn": True},
+    "bias_kv_zero_attn_vdim": {"add_bias_kv": True, "add_zero_attn": True, "vdim": 4},
+}
+
+
+def twins(layout: str = "batch_first", dtype: torch.dtype = torch.float64, **options):
+    """torch's module and ours with the same parameters, loaded through the state dict."""
+    options = {"batch_first": layout == "batch_first", "dtype": dtype, **options}
+    theirs = with_random_parameters(nn.MultiheadAttention(C, H, **options))
+    ours = rela.MultiheadAttention(C, H, kind="softmax", **options)
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours
+
+
+def inputs(layout: str, kdim: int = C, vdim: int = C, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    made = []
+    for seed, (length, width) in enumerate(((T, C), (S, kdim), (S, vdim))):
+        x = normal(B, length, width, seed=seed, dtype=dtype)
+        x = {"batch_first": x, "batch_second": x.transpose(0, 1), "unbatched": x[0]}[layout]
+        made.append(x.clone().requires_grad_())
+    return made
+
+
+def attn_mask(name: str, layout: str) -> Tensor | None:
+    """The first key stays visible to all: torch turns a row without keys into NaN."""
+    if name == "none":
+        return None
+    heads = H if layout == "unbatched" else B * H
+    size = (T, S) if name.endswith("2d") else (heads, T, S)
+    if name.startswith("float"):
+        mask = normal(*size, seed=7)
+        mask[..., 3] = float("-inf")
+        return mask
+    mask = normal(*size, seed=8) > 0.3
+    mask[..., 0] = False
+    return mask
+
+
+def padding_mask(name: str, layout: str) -> Tensor | None:
+    if name == "none":
+        return None
+    hidden = torch.tensor([[False] * 5 + [True] * 2, [False] * 3 + [True] * 4])
+    mask = hidden if name == "bool" else torch.where(hidden, float("-inf"), 0.25).double()
+    return mask[0] if layout == "unbatched" else mask
+
+
+def assert_twins(theirs: nn.Module, ours: nn.Module, tensors: list[Tensor], tolerance: dict | None = None, **call):
+    """Same outputs, weights, and gradients of every input and parameter."""
+    tolerance = tolerance or {"rtol": 1e-10, "atol": 1e-12}
+    results = []
+    for module in (theirs, ours):
+        copies = [x.detach().clone().requires_grad_() for x in tensors]
+        module.zero_grad()
+        out, weights = module(*copies, **call)
+        (out * normal(*out.shape, seed=99, dtype=out.dtype)).sum().backward()
+        results.append((out, weights, [x.grad for x in copies], {n: p.grad for n, p in module.named_parameters()}))
+    for mine, reference in zip(results[1], results[0], strict=True):
+        assert_close(mine, reference, **tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("padding", ["none", "bool", "float"])
+@pytest.mark.parametrize("mask", ["none", "bool2d", "float2d", "bool3d", "float3d"])
+def test_masks_and_layouts(mask: str, padding: str, layout: str):
+    for options in OPTIONS.values():
+        theirs, ours = twins(layout, **options)
+        assert_twins(
+            theirs, ours, inputs(layout, options.get("kdim", C), options.get("vdim", C)),
+            attn_mask=attn_mask(mask, layout), key_padding_mask=padding_mask(padding, layout),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("options", OPTIONS, ids=list(OPTIONS))
+def test_what_is_returned(options: str, layout: str):
+    """need_weights and average_attn_weights, shapes included; without weights the path is another one."""
+    theirs, ours = twins(layout, **OPTIONS[options])
+    tensors = inputs(layout, OPTIONS[options].get("kdim", C), OPTIONS[options].get("vdim", C))
+    for call in ({}, {"average_attn_weights": False}, {"need_weights": False}):
+        assert_twins(theirs, ours, tensors, **call)
+        assert_twins(theirs, ours, tensors, attn_mask=attn_mask("bool2d", layout), **call)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_self_attention_with_one_tensor(layout: str, need_weights: bool):
+    """query is key is value takes one product for all three projections."""
+    theirs, ours = twins(layout)
+    x = inputs(layout)[0]
+    gradients = []
+    for module in (theirs, ours):
+        copy = x.detach().clone().requires_grad_()
+        out, _ = module(copy, copy, copy, need_weights=need_weights)
+        out.square().sum().backward()
+        gradients.append((out, copy.grad, {n: p.grad for n, p in module.named_parameters()}))
+    assert_close(gradients[1], gradients[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_is_causal(need_weights: bool, padded: bool):
+    """torch wants the mask beside the hint; ours gives the same with it and without it."""
+    theirs, ours = twins()
+    x = inputs("batch_first")[1]
+    later = nn.Transformer.generate_square_subsequent_mask(S, dtype=torch.float64)
+    padding = padding_mask("bool", "batch_first") if padded else None
+    call = {"need_weights": need_weights, "key_padding_mask": padding}
+    expected = theirs(x, x, x, attn_mask=later, is_causal=True, **call)
+    for mask in (None, later, later.isinf()):
+        assert_close(ours(x, x, x, attn_mask=mask, is_causal=True, **call), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 7), (7, 5)])
+def test_is_causal_beside_a_mask_that_begins_with_the_keys(queries: int, keys: int):
+    """torch aligns such a mask at the start; the mask beside the hint decides, also where T ≠ S."""
+    theirs, ours = twins()
+    q, k = normal(B, queries, C, seed=1), normal(B, keys, C, seed=2)
+    later = ~torch.ones(queries, keys, dtype=torch.bool).tril()
+    for need_weights in (True, False):
+        call = {"attn_mask": later, "is_causal": True, "need_weights": need_weights}
+        assert_close(ours(q, k, k, **call), theirs(q, k, k, **call), rtol=1e-10, atol=1e-12)
+
+
+def test_float32_agrees_to_its_rounding():
+    """Each output sums C products of numbers of order one: the two may differ by a few roundings of that sum."""
+    theirs, ours = twins(dtype=torch.float32)
+    bound = 8 * C * torch.finfo(torch.float32).eps
+    assert_twins(theirs, ours, inputs("batch_first", dtype=torch.float32), {"rtol": bound, "atol": bound})
+
+
+def test_dropout_hits_the_same_weights():
+    """One seed, one pattern; ours gives the weights back as they were before dropout."""
+    theirs, ours = twins(dropout=0.4)
+    tensors = inputs("batch_first")
+    _, undropped = ours.eval()(*tensors)
+    ours.train()
+    torch.manual_seed(5)
+    expected, _ = theirs(*tensors)
+    torch.manual_seed(5)
+    out, weights = ours(*tensors)
+    assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    assert_close(weights, undropped)
+    assert not torch.equal(out, ours.eval()(*tensors)[0])
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+def test_state_dict_goes_both_ways(options: dict):
+    theirs, ours = twins(**options)
+    back = nn.MultiheadAttention(C, H, dtype=torch.float64, batch_first=True, **options)
+    back.load_state_dict(ours.state_dict())
+    assert list(back.state_dict()) == list(theirs.state_dict()) == list(ours.state_dict())
+    assert_close(dict(back.state_dict()), dict(theirs.state_dict()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+def test_one_seed_gives_both_the_same_start(options: dict):
+    torch.manual_seed(3)
+    theirs = nn.MultiheadAttention(C, H, **options)
+    torch.manual_seed(3)
+    ours = rela.MultiheadAttention(C, H, kind="softmax", **options)
+    assert_close(dict(ours.state_dict()), dict(theirs.state_dict()), rtol=0, atol=0)
+
+
+def test_positional_arguments_are_in_torch_order():
+    """Constructor and forward, every argument by position."""
+    arguments = (C, H, 0.0, True, True, True, 5, 9, True, None, torch.float64)
+    theirs = nn.MultiheadAttention(*arguments)
+    ours = rela.MultiheadAttention(*arguments, kind="softmax")
+    ours.load_state_dict(theirs.state_dict())
+    call = (*inputs("batch_first", 5, 9), padding_mask("bool", ""), True, attn_mask("bool2d", ""), False, False)
+    assert_close(ours(*call), theirs(*call), rtol=1e-10, atol=1e-12)

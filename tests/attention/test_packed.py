@@ -1,0 +1,140 @@
+"""Packed sentences attend as each does alone; filler at the end gets zeros and gives none."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import rela
+from tests.attention.attention_cases import KINDS, WEIGHTS, attention, normal
+
+few = settings(deadline=None, max_examples=10)
+lengths = st.lists(st.integers(0, 6), min_size=1, max_size=5)
+EXACT = {"rtol": 1e-9, "atol": 1e-10}
+C, H = 12, 6
+
+
+def cumulative(counts: list[int]) -> torch.Tensor:
+    return torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32)
+
+
+@few
+@given(
+    counts=lengths,
+    filler=st.integers(0, 3),
+    causal=st.booleans(),
+    groups=st.sampled_from([1, 2, 4]),
+    slack=st.integers(0, 2),
+)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_packed_is_each_sentence_alone(weights, counts, filler, causal, groups, slack):
+    """Self-attention; empty sentences, filler, grouped heads, a longest length above the real one."""
+    cu, longest = cumulative(counts), max(counts) + slack
+    tokens = sum(counts) + filler
+    q, k, v = (normal(tokens, 4 if n == 0 else groups, 5, seed=n).requires_grad_() for n in range(3))
+    out = rela.attend_packed(q, k, v, cu, cu, longest, longest, kind=weights, causal=causal)
+    assert out.shape == (tokens, 4, 5)
+    for begin, end in pairwise(cu.tolist()):
+        alone = (x[None, begin:end].transpose(1, 2) for x in (q, k, v))
+        expected = rela.attend(*alone, kind=weights, causal=causal)[0].transpose(0, 1)
+        assert_close(out[begin:end], expected, **EXACT)
+    assert not out[sum(counts) :].any()
+    slopes = torch.autograd.grad((out * normal(*out.shape, seed=9)).sum(), (q, k, v))
+    for slope in slopes:
+        assert slope.isfinite().all()
+        assert not slope[sum(counts) :].any()
+
+
+@few
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=4),
+    filler=st.integers(0, 2),
+    causal=st.booleans(),
+)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_cross_attention_between_packings(weights, pairs, filler, causal):
+    """Each target looks at its own source; a source of no tokens gives zeros; causal sentences end together."""
+    targets, sources = [t for t, _ in pairs], [s for _, s in pairs]
+    cu_q, cu_k = cumulative(targets), cumulative(sources)
+    q = normal(sum(targets) + filler, 2, 3)
+    k, v = (normal(sum(sources) + filler, 2, 3, seed=n) for n in (1, 2))
+    out = rela.attend_packed(q, k, v, cu_q, cu_k, max(targets), max(sources), kind=weights, causal=causal)
+    for b in range(len(pairs)):
+        own_q, own_k = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
+        alone = (x[None].transpose(1, 2) for x in (q[own_q], k[own_k], v[own_k]))
+        assert_close(out[own_q], rela.attend(*alone, kind=weights, causal=causal)[0].transpose(0, 1), **EXACT)
+    assert not out[sum(targets) :].any()
+
+
+@few
+@given(counts=lengths, filler=st.integers(0, 3), causal=st.booleans(), groups=st.sampled_from([1, 2, 6]))
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_module_packed_is_the_module_padded(kind, counts, filler, causal, groups):
+    module = attention(kind, C, H, num_kv_heads=groups).eval()
+    cu = cumulative(counts)
+    x = normal(sum(counts) + filler, C).requires_grad_()
+    out = module.forward_packed(x, x, cu, cu, max(counts), max(counts), causal=causal)
+    for begin, end in pairwise(cu.tolist()):
+        one = x[None, begin:end]
+        assert_close(out[begin:end], module(one, one, one, is_causal=causal)[0][0], **EXACT)
+    assert_close(out[sum(counts) :], module.out_proj.bias.expand(filler, C), rtol=0, atol=0)
+    (slope,) = torch.autograd.grad((out * normal(*out.shape, seed=9)).sum(), x)
+    assert not slope[sum(counts) :].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_module_packed_over_another_packing(kind: str):
+    module = attention(kind, C, H, kdim=7, vdim=7).eval()
+    cu_q, cu_k = cumulative([3, 0, 2]), cumulative([4, 2, 0])
+    query, key = normal(6, C), normal(7, 7, seed=1)
+    out = module.forward_packed(query, key, cu_q, cu_k, 3, 4)
+    first, memory = query[None, :3], key[None, :4]
+    assert_close(out[:3], module(first, memory, memory)[0][0], **EXACT)
+    assert_close(out[3:], module.out_proj.bias.expand(3, C), rtol=0, atol=0)  # no source, then filler
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_filler_of_any_content_is_harmless(kind: str, dtype: torch.dtype):
+    """Large numbers in the filler reach neither the sentences nor the parameters' gradients."""
+    module = attention(kind, C, H, dtype)
+    cu = cumulative([3, 2])
+    gradients = []
+    for content in (0.0, 100.0):
+        x = normal(8, C, dtype=dtype)
+        x[5:] = content
+        module.zero_grad()
+        module.forward_packed(x, x, cu, cu, 3, 3)[:5].square().sum().backward()
+        gradients.append({name: parameter.grad.clone() for name, parameter in module.named_parameters()})
+    assert_close(gradients[1], gradients[0], rtol=0, atol=0)
+    assert all(gradient.isfinite().all() for gradient in gradients[0].values())
+
+
+def test_thresholds_and_dropout_reach_the_packed_path():
+    cu = cumulative([4, 3])
+    q, k, v = (normal(7, 2, 3, seed=n) for n in range(3))
+
+    def call(**options):
+        return rela.attend_packed(q, k, v, cu, cu, 4, 4, kind="relu", **options)
+
+    assert not call(threshold=1e6).any()
+    theta = torch.tensor([1e6, -1.0], dtype=torch.float64)
+    assert not call(threshold=theta)[:, 0].any()
+    assert call(threshold=theta)[:, 1].all()
+    assert_close(call(scale=0.5), call(scale=1.0) / 2)  # relu is homogeneous
+    torch.manual_seed(0)
+    assert not torch.equal(call(dropout=0.5), call())
+
+
+def test_no_sentence_at_all():
+    empty = torch.zeros(1, dtype=torch.int32)
+    q = normal(3, 2, 4)
+    assert torch.equal(rela.attend_packed(q, q, q, empty, empty, 0, 0), torch.zeros_like(q))
+    none = normal(0, 2, 4)
+    zero = torch.zeros(2, dtype=torch.int32)
+    assert rela.attend_packed(none, none, none, zero, zero, 0, 0).shape == (0, 2, 4)

@@ -1,0 +1,183 @@
+"""Scores to weights: each function against a second way to the same answer, and the threshold at its ends."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+import rela
+from rela.attention.weights import weights_of
+from tests.attention.attention_cases import WEIGHTS, attention, normal
+
+DISTRIBUTIONS = ("softmax", "sparsemax", "entmax15", "entmax:1.3", "entmax:3", "topk:3")
+
+
+def entmax_by_bisection(scores: Tensor, alpha: float) -> Tensor:
+    """p = [(α-1) s - τ]₊^(1/(α-1)) with the one τ for which Σ p = 1, found by halving an interval."""
+    scaled = scores * (alpha - 1)
+    low, high = scaled.amax(-1, keepdim=True) - 1, scaled.amax(-1, keepdim=True)
+    for _ in range(100):
+        middle = (low + high) / 2
+        too_much = ((scaled - middle).clamp(min=0) ** (1 / (alpha - 1))).sum(-1, keepdim=True) > 1
+        low, high = torch.where(too_much, middle, low), torch.where(too_much, high, middle)
+    return (scaled - low).clamp(min=0) ** (1 / (alpha - 1))
+
+
+def sparsemax_by_support(scores: list[float]) -> list[float]:
+    """Try every support size: the right one has its smallest score above τ and the next one not."""
+    ordered = sorted(scores, reverse=True)
+    for size in range(1, len(ordered) + 1):
+        tau = (sum(ordered[:size]) - 1) / size
+        if ordered[size - 1] > tau and (size == len(ordered) or ordered[size] <= tau):
+            return [max(score - tau, 0.0) for score in scores]
+    raise AssertionError("no support fits")
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rows=st.integers(1, 5), keys=st.integers(1, 17), spread=st.sampled_from([0.1, 1.0, 30.0]), seed=st.integers(0, 99)
+)
+@pytest.mark.parametrize("weights", DISTRIBUTIONS)
+def test_distributions_sum_to_one_and_are_never_negative(weights: str, rows: int, keys: int, spread: float, seed: int):
+    p = weights_of(weights)(spread * normal(rows, keys, seed=seed), None)
+    assert_close(p.sum(-1), torch.ones(rows, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+    assert (p >= 0).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(keys=st.integers(1, 17), spread=st.sampled_from([0.1, 1.0, 10.0]), seed=st.integers(0, 99))
+@pytest.mark.parametrize(
+    ("weights", "alpha"), [("sparsemax", 2.0), ("entmax15", 1.5), ("entmax:1.3", 1.3), ("entmax:3", 3.0)]
+)
+def test_entmax_agrees_with_bisection(weights: str, alpha: float, keys: int, spread: float, seed: int):
+    scores = spread * normal(3, keys, seed=seed)
+    assert_close(weights_of(weights)(scores, None), entmax_by_bisection(scores, alpha), rtol=1e-7, atol=1e-9)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=9, unique=True))
+def test_sparsemax_agrees_with_a_search_for_its_support(scores: list[float]):
+    expected = torch.tensor(sparsemax_by_support(scores), dtype=torch.float64)
+    assert_close(weights_of("sparsemax")(torch.tensor(scores, dtype=torch.float64), None), expected, rtol=0, atol=1e-9)
+
+
+def test_known_answers():
+    def answer(weights: str, *scores: float) -> list[float]:
+        return weights_of(weights)(torch.tensor(scores, dtype=torch.float64), None).tolist()
+
+    assert answer("sparsemax", 0.5, 0.0, -5.0) == pytest.approx([0.75, 0.25, 0.0])
+    assert answer("entmax15", 3.0, 0.0) == pytest.approx([1.0, 0.0])
+    assert answer("entmax15", 1.0, 0.0) == pytest.approx([(0.25 + 7**0.5 / 4) ** 2, (7**0.5 / 4 - 0.25) ** 2])
+    assert answer("topk:2", 1.0, 2.0, 1.5) == pytest.approx([0.0, 1 / (1 + math.exp(-0.5)), 1 / (1 + math.exp(0.5))])
+    assert answer("topk:1", 1.0, 2.0, 1.5) == [0.0, 1.0, 0.0]
+    assert answer("relu", -1.0, 0.0, 2.0) == [0.0, 0.0, 2.0]
+    assert answer("relu2", -1.0, 0.0, 3.0) == [0.0, 0.0, 9.0]
+    assert answer("leaky_relu", -1.0, 0.0, 2.0) == pytest.approx([-0.01, 0.0, 2.0])
+    assert answer("gelu", -1.0, 0.0, 1.0) == pytest.approx(
+        [-0.5 * math.erfc(0.5**0.5), 0.0, 1 - 0.5 * math.erfc(0.5**0.5)]
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("weights", ["sparsemax", "entmax15", "entmax:1.3"])
+def test_half_precision_rounds_the_exact_answer(weights: str, dtype: torch.dtype):
+    scores = (4 * normal(5, 33)).to(dtype)
+    assert_close(
+        weights_of(weights)(scores, None).double(), weights_of(weights)(scores.double(), None),
+        rtol=torch.finfo(dtype).eps, atol=1e-4,
+    )  # fmt: skip
+
+
+def test_topk_is_softmax_when_it_keeps_all_keys():
+    scores = normal(3, 5)
+    assert_close(weights_of("topk:99")(scores, None), scores.softmax(-1))
+
+
+def test_entmax_moves_from_softmax_to_sparsemax():
+    scores = normal(4, 6)
+    assert_close(weights_of("entmax:1.0001")(scores, None), scores.softmax(-1), rtol=0, atol=1e-3)
+    assert_close(weights_of("entmax:2")(scores, None), weights_of("sparsemax")(scores, None))
+    assert_close(weights_of("entmax:1.5")(scores, None), weights_of("entmax15")(scores, None))
+
+
+@settings(deadline=None, max_examples=15)
+@given(keys=st.integers(2, 11), seed=st.integers(0, 99), offset=st.sampled_from([0.0, 500.0, -500.0]))
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_forbidden_keys_are_as_if_absent(weights: str, keys: int, seed: int, offset: float):
+    """Also in the gradient, and however large the forbidden scores are."""
+    allowed = normal(keys, seed=seed) > 0
+    scores = normal(3, keys, seed=seed + 1)
+    scores[:, ~allowed] += offset
+    scores.requires_grad_()
+    probe = normal(3, keys, seed=seed + 2)
+    p = weights_of(weights)(scores, allowed)
+    (slope,) = torch.autograd.grad((p * probe).sum(), scores)
+    short = scores.detach()[:, allowed].requires_grad_()
+    q = weights_of(weights)(short, None)
+    (short_slope,) = torch.autograd.grad((q * probe[:, allowed]).sum(), short)
+    assert_close(p[:, allowed], q, rtol=1e-9, atol=1e-10)
+    assert_close(slope[:, allowed], short_slope, rtol=1e-6, atol=1e-8)
+    assert not p[:, ~allowed].any()
+    assert not slope[:, ~allowed].any()
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_infinite_scores_of_forbidden_keys_reach_nothing(weights: str):
+    """A product of two large float16 numbers is inf; a mask over it must not let inf · 0 through."""
+    scores = normal(2, 5)
+    scores[:, 2], scores[:, 3] = float("inf"), float("-inf")
+    scores.requires_grad_()
+    allowed = torch.tensor([True, True, False, False, True])
+    p = weights_of(weights)(scores, allowed)
+    (p * normal(2, 5, seed=1)).sum().backward()
+    assert p.isfinite().all()
+    assert scores.grad.isfinite().all()
+    assert not scores.grad[:, 2:4].any()
+
+
+@pytest.mark.parametrize("weights", ["relu", "relu2"])
+def test_a_high_threshold_leaves_nothing(weights: str):
+    q, k, v = (normal(2, 3, 5, 4, seed=seed) for seed in range(3))
+    assert rela.attention_weights(q, k, kind=weights, threshold=-1.0).any()
+    assert not rela.attention_weights(q, k, kind=weights, threshold=1e6).any()
+    assert not rela.attend(q, k, v, kind=weights, threshold=1e6).any()
+
+
+def test_a_high_threshold_leaves_the_module_its_output_bias():
+    module = attention("rela-g", threshold=1e6)
+    x = normal(2, 5, 12)
+    assert_close(module(x, x, x)[0], module.out_proj.bias.expand(2, 5, 12), rtol=0, atol=0)
+
+
+def test_a_low_threshold_makes_relu_a_linear_map():
+    """relu(s - θ) = s - θ once θ lies below every score."""
+    q, k, v = (normal(2, 3, 5, 4, seed=seed) for seed in range(3))
+    low = -1e3
+    scores = q @ k.mT / 2
+    assert scores.min() > low
+    assert_close(rela.attend(q, k, v, kind="relu", threshold=low), (scores - low) @ v, rtol=1e-12, atol=1e-10)
+    twice = rela.attend(2 * q, k, v, kind="relu", threshold=low) - rela.attend(q, k, v, kind="relu", threshold=low)
+    assert_close(twice, scores @ v, rtol=1e-8, atol=1e-8)
+
+
+def test_one_threshold_a_head():
+    q, k, v = (normal(2, 3, 5, 4, seed=seed) for seed in range(3))
+    theta = torch.tensor([-0.5, 0.0, 0.7], dtype=torch.float64)
+    together = rela.attend(q, k, v, kind="relu", threshold=theta)
+    for h in range(3):
+        one = slice(h, h + 1)
+        alone = rela.attend(q[:, one], k[:, one], v[:, one], kind="relu", threshold=theta[h].item())
+        assert_close(together[:, one], alone)
+
+
+@pytest.mark.parametrize("weights", ["relu", "relu2", "gelu", "leaky_relu"])
+def test_a_threshold_is_subtracted_from_the_scores(weights: str):
+    q, k = normal(1, 2, 5, 4), normal(1, 2, 6, 4, seed=1)
+    expected = weights_of(weights)(q @ k.mT / 2 - 0.3, None)
+    assert_close(rela.attention_weights(q, k, kind=weights, threshold=0.3), expected)

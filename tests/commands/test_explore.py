@@ -1,0 +1,81 @@
+"""`rela explore`: serves, exports, or says in one line why not."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rela.cli import main
+from tests.tiny_models import tiny_folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    for name, kind in (("one", "rela-g"), ("two", "softmax")):
+        tiny_folder(place / name, kind)
+    return [str(place / "one"), str(place / "two")]
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as end:
+        main(["explore", *map(str, arguments)])
+    return end.value.code
+
+
+def test_the_command_exports_several_models(folders, tmp_path, capsys):
+    path = tmp_path / "look.html"
+    assert run(*folders, "--export", path, "--source", "The dog sleeps .") == 0
+    assert capsys.readouterr().out.strip() == str(path)
+    data = json.loads(re.search(r'id="saved">([^<]*)<', path.read_text(encoding="utf-8"))[1])
+    assert [(view["model"], view["forced"]) for view in data["views"]] == [("one", False), ("two", False)]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--export", "x.html"], "belong together"),
+        (["--source", "The dog ."], "belong together"),
+        (["--gold", "x.align"], "belong together"),
+        (["--export", "x.html", "--source", " "], "source is empty"),
+        (["--export", "x.html", "--source", "a" * 50_000], "at most 4,000"),
+        (["--port", "70000"], "port 70000"),
+    ],
+)
+def test_the_command_refuses_in_one_line(folders, tmp_path, monkeypatch, capsys, options, says):
+    monkeypatch.chdir(tmp_path)
+    assert run(folders[0], *options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rela: error: ")
+    assert error.count("\n") == 1
+    assert says in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def interrupts_heard():
+    """As from a terminal: what a script runs in the background inherits that interrupts are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts_heard")
+def test_the_command_serves_until_interrupted(folders):
+    httpx = pytest.importorskip("httpx")
+    pytest.importorskip("uvicorn")
+    command = [sys.executable, "-m", "rela", "explore", f"mine={folders[0]}", "--port", "0", "--device", "cpu"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
+            start = httpx.get(f"{address}api/start", timeout=60, trust_env=False).json()
+            assert [model["name"] for model in start["models"]] == ["mine"]
+            assert len(start["examples"]) > 5
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error == "rela: error: interrupted\n"

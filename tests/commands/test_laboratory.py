@@ -1,0 +1,194 @@
+"""The laboratory's commands, as they are typed: output, files, and one line for what is wrong."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rela.cli import main
+from rela.toy import generate, write_corpus
+from tests.tiny_models import tiny_folder
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A folder with two models, a text of eight pairs and its gold links."""
+    folder = tmp_path_factory.mktemp("lab")
+    tiny_folder(folder / "rela-g" / "model")
+    tiny_folder(folder / "soft", "softmax")
+    write_corpus(folder, {"test": generate(8, seed=5)})
+    return folder
+
+
+def text(lab):
+    return ["--source", str(lab / "test.en"), "--target", str(lab / "test.de")]
+
+
+def run(*arguments, code=0):
+    """Call the command line in this process; its exit code must be as expected."""
+    with pytest.raises(SystemExit) as exit:
+        main([str(argument) for argument in arguments])
+    assert (exit.value.code or 0) == code
+
+
+def refused(capsys, *arguments):
+    """The one line that a wrong command prints."""
+    run(*arguments, code=2)
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    return error[0]
+
+
+def shell(*arguments, module=("rela",)):
+    command = [sys.executable, "-m", *module, *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_analyse_compares_models(lab, tmp_path):
+    out = tmp_path / "report"
+    printed = shell("analyse", lab / "rela-g" / "model", f"plain={lab / 'soft'}", *text(lab), "--gold", lab / "test.align",
+                    "--out", out, "--examples", 0, "--limit", 6)  # fmt: skip
+    assert printed.strip().endswith("index.html")
+    settings = json.loads((out / "report.json").read_text())["settings"]
+    assert list(settings["models"]) == ["rela-g", "plain"]
+    assert settings["pairs"] == settings["gold"] == 6
+    assert settings["command"].startswith("rela analyse ")
+    with open(out / "table5_aer.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["model"] for row in table] == ["rela-g", "plain"]
+    assert all(0 <= float(row["shifted_aoh"]) <= 100 for row in table)
+
+
+@pytest.mark.parametrize(
+    ("figure", "options", "written"),
+    [
+        ("heads", ["--line", 2, "--layer", 1, "--out", "a"], ["a.png", "a.svg"]),
+        ("overview", ["--type", "decoder", "--out", "b.svg"], ["b.svg"]),
+        ("sparsity", ["--out", "c.PNG"], ["c.png"]),
+        ("null-rate", ["--limit", 3, "--out", "v1.5"], ["v1.5.png", "v1.5.svg"]),
+    ],
+)
+def test_plot_draws_one_figure(lab, tmp_path, monkeypatch, capsys, figure, options, written):
+    monkeypatch.chdir(tmp_path)
+    run("plot", figure, lab / "rela-g" / "model", *text(lab), *options)
+    assert capsys.readouterr().out.split() == written
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
+
+
+def test_plot_refuses_what_it_cannot_draw(lab, tmp_path, capsys):
+    model = lab / "soft"
+    assert "there is no figure 'pie'" in refused(capsys, "plot", "pie", model, *text(lab), "--out", "x")
+    assert "line 9 of a text of 8" in refused(capsys, "plot", "heads", model, *text(lab), "--line", 9, "--out", "x")
+    assert "layer 7 of" in refused(capsys, "plot", "heads", model, *text(lab), "--layer", 7, "--out", "x")
+    assert "head 0 of" in refused(capsys, "plot", "heads", model, *text(lab), "--head", 0, "--out", "x")
+    assert "--gold" in refused(capsys, "plot", "aer", model, *text(lab), "--out", "x")
+    assert "NAME=" in refused(capsys, "plot", "heads", model, model, *text(lab), "--out", "x")
+    assert "lacks a name" in refused(capsys, "plot", "heads", f"={model}", *text(lab), "--out", "x")
+    assert "examples is -1" in refused(capsys, "analyse", model, *text(lab), "--examples", -1, "--out", tmp_path / "r")
+    (tmp_path / "x.png").mkdir()
+    wrong = refused(capsys, "plot", "heads", model, *text(lab), "--out", tmp_path / "x.png")
+    assert f"{tmp_path / 'x.png'}: " in wrong, "the name that was asked for, and not a temporary one"
+
+
+def test_align_then_aer(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    dev = ["--dev-source", files[0], "--dev-target", files[1], "--dev-gold", lab / "test.align"]
+    run("align", lab / "rela-g" / "model", *files, *dev, "--out", tmp_path / "links")
+    error = capsys.readouterr().err
+    assert "layer" in error
+    chosen = json.loads((lab / "rela-g" / "model" / "alignment.json").read_text())
+    run("aer", tmp_path / "links", lab / "test.align", "--format", "json")
+    assert json.loads(capsys.readouterr().out)["aer"] == pytest.approx(chosen["aer"])
+    run("align", lab / "rela-g" / "model", *files)  # the choice is remembered
+    assert capsys.readouterr().out == (tmp_path / "links").read_text()
+
+
+def test_align_in_both_directions(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    found = {}
+    for method in ("intersection", "grow-diag", "grow-diag-final", "union"):
+        run("align", lab / "rela-g" / "model", *files, "--reverse", lab / "soft", "--symmetrise", method)
+        found[method] = [set(line.split()) for line in capsys.readouterr().out.split("\n")[:-1]]
+    assert all(len(lines) == 8 for lines in found.values())
+    for smaller, larger in (
+        ("intersection", "grow-diag"),
+        ("grow-diag", "grow-diag-final"),
+        ("grow-diag-final", "union"),
+    ):
+        assert all(a <= b for a, b in zip(found[smaller], found[larger], strict=True))
+
+
+def test_align_refuses(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    assert "belong together" in refused(capsys, "align", lab / "soft", *files, "--dev-gold", lab / "test.align")
+    assert "symmetrise is 'best'" in refused(capsys, "align", lab / "soft", *files, "--symmetrise", "best")
+    assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 3)
+    assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 0)
+    assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--head", 1)
+    assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--no-shifted")
+    assert "--reverse too" in refused(capsys, "align", lab / "soft", *files, "--symmetrise", "union")
+    (tmp_path / "few").write_text("0-0\n")
+    dev = ["--dev-source", files[0], "--dev-target", files[1], "--dev-gold", tmp_path / "few"]
+    assert "gold links of 1 sentences for 8 pairs" in refused(capsys, "align", lab / "soft", *files, *dev)
+    assert "is a directory" in refused(capsys, "align", lab / "soft", *files, "--out", tmp_path).lower()
+    assert [path.name for path in tmp_path.iterdir()] == ["few"]
+
+
+def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
+    run("aer", lab / "test.align", lab / "test.align")
+    assert capsys.readouterr().out.startswith("AER 0.00  precision 100.00  recall 100.00")
+    lines = (lab / "test.align").read_text().splitlines()
+    from_one = [" ".join("-".join(str(int(n) + 1) for n in link.split("-")) for link in line.split()) for line in lines]
+    (tmp_path / "one").write_text("\n".join(from_one) + "\n")
+    run("aer", lab / "test.align", tmp_path / "one", "--one-based-gold")
+    assert capsys.readouterr().out.startswith("AER 0.00")
+    run("aer", lab / "test.align", tmp_path / "one")
+    assert not capsys.readouterr().out.startswith("AER 0.00")
+    (tmp_path / "short").write_text(lines[0] + "\n")
+    assert "sentence 2 has no hypothesis" in refused(capsys, "aer", tmp_path / "short", lab / "test.align")
+    (tmp_path / "empty").write_text("")
+    assert "no sentence" in refused(capsys, "aer", tmp_path / "empty", tmp_path / "empty")
+
+
+def test_filter_on_two_processes_is_filter_on_one(lab, tmp_path):
+    arguments = [lab / "rela-g" / "model", lab / "test.en", lab / "test.de", "--by", "both", "--keep", 0.5, "--page", "--device", "cpu"]  # fmt: skip
+    one = shell("filter", *arguments, "--out", tmp_path / "one.tsv")
+    launch = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rela")
+    two = shell("filter", *arguments, "--out", tmp_path / "two.tsv", module=launch)
+    assert one == two
+    assert "kept 4 pairs" in one
+    for ending in (".tsv", ".html", ".kept.source", ".kept.target", ".summary.json"):
+        assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
+
+
+def test_filter_refuses_before_it_scores(lab, tmp_path, capsys):
+    arguments = [lab / "soft", lab / "test.en", lab / "test.de", "--out", tmp_path / "s.tsv"]
+    assert "by is 'size'" in refused(capsys, "filter", *arguments, "--by", "size")
+    assert "wanted one of them" in refused(capsys, "filter", *arguments, "--keep", 0.5, "--threshold", 0.5)
+    assert "belong together" in refused(capsys, "filter", *arguments, "--kept-source", "x")
+    assert "--keep or --threshold too" in refused(
+        capsys, "filter", *arguments, "--kept-source", "x", "--kept-target", "y"
+    )
+    assert "wanted one of them" in refused(capsys, "filter", *arguments, "--ranked", "--text")
+    assert "sample is -3" in refused(capsys, "filter", *arguments, "--page", "--sample", -3)
+    assert "is not a model folder" in refused(capsys, "filter", tmp_path / "none", *arguments[1:])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_filter_writes_over_nothing_that_is_needed(lab, tmp_path, capsys):
+    corpus = [lab / "test.en", lab / "test.de"]
+    before = [path.read_bytes() for path in corpus]
+    start = ["filter", lab / "soft", *corpus, "--keep", 0.5, "--out"]
+    assert "is the corpus itself" in refused(capsys, *start, lab / "soft" / ".." / "test.de")
+    kept = ["--kept-source", corpus[0], "--kept-target", tmp_path / "kept"]
+    assert "test.en is the corpus itself" in refused(capsys, *start, tmp_path / "s.tsv", *kept)
+    assert "would be written twice" in refused(capsys, *start, tmp_path / "s.html", "--page")
+    assert "is a folder" in refused(capsys, *start, tmp_path)
+    assert [path.read_bytes() for path in corpus] == before
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,128 @@
+"""int8 against float32: each linear map within its rounding, the whole model near it, and no row sees another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rela.data.batching import pack
+from rela.decoding.engines.int8 import QuantisedTransformer
+from rela.decoding.engines.int8_linear import LEVELS, QuantisedLinear, weight_levels, why_not_int8
+from rela.model.layers import Packing
+from tests.model.model_cases import KINDS, V, inputs, make, random_pairs
+
+
+@pytest.mark.parametrize(("rows", "inner", "outputs"), [(1, 7, 5), (3, 60, 63), (8, 512, 40), (70, 33, 130)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_linear_map_errs_by_no_more_than_its_rounding(rows, inner, outputs, biased):
+    """x = x̂ + e, |e| ≤ s/2, and w likewise: |x·w - x̂·ŵ| ≤ Σ|x| t/2 + Σ|w| s/2 + K s t/4 for steps s and t."""
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, inner, generator=generator) * torch.logspace(-4, 4, rows)[:, None]
+    weight = torch.randn(outputs, inner, generator=generator) * torch.logspace(-3, 3, outputs)[:, None]
+    bias = torch.randn(outputs, generator=generator) if biased else None
+    factor = torch.rand(rows, 1, generator=generator) + 0.5
+    exact = (x.double() * factor) @ weight.double().T + (0.0 if bias is None else bias.double())
+    s = x.double().abs().amax(1, keepdim=True) / LEVELS
+    t = weight.double().abs().amax(1) / weight_levels()
+    bound = x.double().abs().sum(1, keepdim=True) * t / 2 + weight.double().abs().sum(1) * s / 2 + inner * s * t / 4
+    got = QuantisedLinear(weight, bias)(x, factor)
+    # in float32 a step's place is itself known to 2⁻¹⁷ of a step, a result to a few units in its last place
+    allowed = bound * factor * (1 + 1e-4) + 1e-6 * exact.abs()
+    assert ((got - exact).abs() <= allowed).all()
+    assert (got - exact).abs().max() > 0, "something was rounded"
+
+
+def test_values_on_the_grid_are_exact():
+    """Whole numbers with 127 among them have steps of one, and nothing is lost."""
+    x = torch.tensor([[127.0, -126.0, 0.0, 3.0], [1.0, 2.0, 127.0, -127.0]])
+    top = float(weight_levels())
+    weight = torch.tensor([[top, 1.0, -5.0, 0.0], [-3.0, 2.0, -top, 60.0], [0.0, 0.0, 0.0, top]])
+    torch.testing.assert_close(QuantisedLinear(weight)(x), x @ weight.T, rtol=1e-6, atol=0.0)
+
+
+def test_zeros_stay_zeros_and_nan_stays_nan():
+    linear = QuantisedLinear(torch.tensor([[0.0, 0.0], [1.0, 2.0]]))
+    assert (linear(torch.zeros(2, 2)) == 0).all()
+    assert (linear(torch.ones(1, 2))[0, 0]) == 0
+    broken = QuantisedLinear(torch.tensor([[float("nan"), 1.0], [1.0, 2.0]]))(torch.ones(1, 2))
+    assert broken[0, 0].isnan()
+    assert not broken[0, 1].isnan()
+    assert linear(torch.tensor([[float("nan"), 1.0]])).isnan().all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8, 33])
+def test_a_row_does_not_depend_on_the_others(rows):
+    generator = torch.Generator().manual_seed(1)
+    linear = QuantisedLinear(torch.randn(70, 48, generator=generator), torch.randn(70, generator=generator))
+    x = torch.randn(40, 48, generator=generator) * torch.logspace(-2, 2, 40)[:, None]
+    assert torch.equal(linear(x)[:rows], linear(x[:rows]))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "topk:3"])  # which jumps from key to key
+@pytest.mark.parametrize("norm_first", [False, True])
+@torch.inference_mode()
+def test_the_model_is_near_its_float32_self(kind, norm_first):
+    """Steps of 1/127 through a dozen maps: within hundredths of the states' spread; other weights are nowhere near."""
+    model = make(kind, norm_first=norm_first, width=48, heads=4, feed_forward=96)
+    batch = inputs(pack(random_pairs(5)))
+    exact, got = model(*batch), QuantisedTransformer(model)(*batch)
+    other = make(kind, seed=1, norm_first=norm_first, width=48, heads=4, feed_forward=96)(*batch)
+    error = (got - exact).square().mean().sqrt() / exact.std()
+    assert error < 0.05
+    assert 10 * error < (other - exact).square().mean().sqrt() / exact.std()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beams", [1, 3])
+@torch.inference_mode()
+def test_steps_with_changing_ancestors_are_teacher_forcing(kind, beams):
+    """Whatever the rows grow from, and whoever leaves, a row's log-probabilities are those of its own prefix."""
+    model = QuantisedTransformer(make(kind))
+    generator = torch.Generator().manual_seed(beams)
+    pairs = [(source, []) for source, _ in random_pairs(3)]
+    batch = pack(pairs)
+    sources = Packing(batch.cu_source, batch.max_source)
+    state = model.start(model.encode(batch.source, batch.source_positions, sources), sources)
+    owners = [0, 1, 2]
+    prefixes: list[list[int]] = [[] for _ in range(3 * beams)]
+    tokens = torch.full((3 * beams,), 1)
+    for step in range(5):
+        log_probs, state = model.decode_step(tokens, state)
+        forced = pack([(pairs[owners[row // beams]][0], prefix) for row, prefix in enumerate(prefixes)])
+        wanted = torch.log_softmax(model.logits(model(*inputs(forced))), -1)[forced.cu_target[1:].long() - 1]
+        torch.testing.assert_close(log_probs, wanted, rtol=0.0, atol=0.05)  # an activation may fall to the next step
+        keep = torch.tensor([2, 0]) if step == 2 else torch.arange(len(owners))
+        parents = torch.randint(beams, (len(keep), beams), generator=generator)
+        rows = (keep[:, None] * beams + parents).flatten()
+        tokens = torch.randint(4, V, (rows.numel(),), generator=generator)
+        prefixes = [[*prefixes[row], token] for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)]
+        state.reorder(rows, keep if step == 2 else None)
+        owners = [owners[i] for i in keep.tolist()]
+
+
+@torch.inference_mode()
+def test_caches_grow_beyond_their_first_room():
+    model = QuantisedTransformer(make(max_length=80))
+    batch = pack([([5, 6, 7], list(range(4, 4 + 30)) + list(range(4, 4 + 30)))])
+    sources = Packing(batch.cu_source, batch.max_source)
+    state = model.start(model.encode(batch.source, batch.source_positions, sources), sources)
+    wanted = torch.log_softmax(model.logits(model(*inputs(batch))), -1)
+    for token, row in zip(batch.target_in, wanted, strict=True):
+        log_probs, state = model.decode_step(token.repeat(2), state)
+        torch.testing.assert_close(log_probs, row.repeat(2, 1), rtol=0.0, atol=0.05)
+
+
+def test_a_learned_threshold_is_kept():
+    model = make("rela-g", threshold="learned")
+    with torch.inference_mode():
+        batch = inputs(pack(random_pairs(2)))
+        before = QuantisedTransformer(model)(*batch)
+        for layer in model.decoder:
+            layer.cross.threshold.fill_(1.0)
+        after, exact = QuantisedTransformer(model)(*batch), model(*batch)
+    assert (after - exact).abs().mean() < 0.2 * (after - before).abs().mean()
+
+
+def test_where_int8_cannot_serve():
+    assert why_not_int8(torch.device("cpu")) is None
+    assert "cuda" in str(why_not_int8(torch.device("cuda")))

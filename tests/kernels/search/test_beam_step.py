@@ -1,0 +1,112 @@
+"""The search kernels give what rela.decoding.beam.Search gives, from the same log-probabilities."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("triton")
+
+from rela.decoding.beam import Search, length_penalty
+from rela.kernels.search.beam_step import Hypotheses, advance, begin, read_back
+from tests.kernels.exactness import DEVICE
+
+BOS, EOS, BANNED = 1, 2, (0, 1)
+
+
+def empty_state(places: int, beam: int, room: int) -> Hypotheses:
+    slots = places * room * beam
+
+    def table(dtype, *size):
+        return torch.full(size, 99, dtype=dtype, device=DEVICE)
+
+    return Hypotheses(
+        *(table(torch.float32, places, beam) for _ in range(3)), *(table(torch.int32, places, beam) for _ in range(3)),
+        table(torch.int32, places), table(torch.int32, places), table(torch.int32, slots), table(torch.int32, slots),
+        table(torch.int8, slots),
+    )  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), beam=st.integers(1, 5), vocabulary=st.integers(4, 40), alpha=st.sampled_from([0.0, 0.6, 1.5]),
+    limits=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+)  # fmt: skip
+def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limits):
+    """Sentences sit in another order than they live, with an empty seat between; done ones no longer change."""
+    generator = torch.Generator().manual_seed(seed)
+    count, sentences, room = (2 * beam if beam > 1 else 1), len(limits), max(limits) + 1
+    search = Search(torch.tensor(limits), beam, EOS, alpha, BANNED)
+    state = empty_state(sentences, beam, room)
+    begin(state, sentences, BOS)
+    seats = [*range(sentences)][::-1]
+    seats.insert(1, -1)
+    penalties = torch.tensor([1.0, *(length_penalty(n, alpha) for n in range(1, room + 2))], device=DEVICE)
+    on_device = {"places": seats, "limits": limits, "room": [room]}
+    on_device = {name: torch.tensor(x, dtype=torch.int32, device=DEVICE) for name, x in on_device.items()}
+    for step in range(max(limits) + 1):
+        log_probs = (2 * torch.randn(sentences, beam, vocabulary, generator=generator)).log_softmax(-1)
+        allowed = log_probs.clone()
+        allowed[..., list(BANNED)] = -torch.inf
+        at_limit = torch.tensor([step >= limit for limit in limits])
+        allowed[at_limit.nonzero().flatten()[:, None], :, torch.arange(vocabulary) != EOS] = -torch.inf
+        kept = min(count, vocabulary)
+        best, tokens = allowed.topk(kept, dim=-1)
+        shown = torch.full((len(seats), beam, count), -torch.inf)
+        words = torch.full((len(seats), beam, count), 0x7FFFFFFF, dtype=torch.int32)
+        for seat, place in enumerate(seats):
+            if place >= 0:
+                shown[seat, :, :kept], words[seat, :, :kept] = best[place], tokens[place].int()
+        advance(
+            state, shown.flatten(0, 1).to(DEVICE), words.flatten(0, 1).to(DEVICE), **on_device, penalties=penalties,
+            sentences=len(seats), vocabulary=vocabulary, eos=EOS,
+        )  # fmt: skip
+        search.advance(log_probs.flatten(0, 1))
+        assert state.done.bool().tolist() == search.done.tolist()
+        undone = ~search.done
+        torch.testing.assert_close(state.alive.cpu()[undone], search.alive[undone])
+        living = undone[:, None] & ~torch.isneginf(search.alive)
+        assert torch.equal(state.last.cpu()[living], search.alive_tokens[..., step][living].int())
+        if bool(search.done.all()):
+            break
+    found = torch.full((sentences, beam, 3 + max(limits)), -1, dtype=torch.int32, device=DEVICE)
+    read_back(state, on_device["room"], found, places=sentences)
+    best = torch.full_like(found[:, :1], -1)
+    read_back(state, on_device["room"], best, places=sentences)
+    assert torch.equal(best, found[:, :1])
+    assert torch.equal(found[..., 0].contiguous().view(torch.float32), state.finished)
+    assert torch.equal(found[..., 1].contiguous().view(torch.float32), state.finished_log_probs)
+    torch.testing.assert_close(state.finished.cpu(), search.finished)
+    torch.testing.assert_close(state.finished_log_probs.cpu(), search.finished_log_probs)
+    for place, hypotheses in enumerate(search.results()):
+        mine = [tuple(row[3 : 3 + row[2]]) for row in found[place, : len(hypotheses)].tolist()]
+        assert mine == [hypothesis.tokens for hypothesis in hypotheses]
+
+
+def test_heirs_follow_the_parents_over_more_than_one_block():
+    """From a long past on: beam i's past is its parent's, and the parent computed the position just decoded."""
+    beam, room, start, vocabulary = 3, 300, 250, 12
+    generator = torch.Generator().manual_seed(0)
+    state = empty_state(2, beam, room)
+    begin(state, 2, BOS)
+    state.lengths.fill_(start)
+    wanted = torch.randint(0, beam, (2, beam, start), generator=generator).tolist()  # who computed each position
+    heirs = state.heirs.view(2, room, beam)
+    for place, i, p in itertools.product(range(2), range(beam), range(start)):
+        heirs[place, p] = 0 if i == 0 else heirs[place, p]
+        heirs[place, p, wanted[place][i][p]] += 1 << i
+    integers = [torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([0, 1], [299, 299], [room])]
+    penalties = torch.ones(room + 1, device=DEVICE)
+    for step in range(start, start + 12):
+        log_probs = torch.randn(2 * beam, vocabulary, generator=generator).log_softmax(-1)
+        log_probs[:, :3] = -torch.inf
+        best, tokens = log_probs.topk(2 * beam)
+        advance(state, best.to(DEVICE), tokens.int().to(DEVICE), *integers, penalties, sentences=2, vocabulary=vocabulary, eos=EOS)  # fmt: skip
+        parents = state.parents.view(2, room, beam)[:, step].tolist()
+        wanted = [[[*wanted[place][parent], parent] for parent in parents[place]] for place in range(2)]
+        seen = (heirs[:, None, : step + 1] >> torch.arange(beam, device=DEVICE)[:, None, None]) & 1
+        assert (seen.sum(-1) == 1).all(), "a hypothesis has one past"
+        assert seen.argmax(-1).tolist() == wanted
+    assert len({tuple(past) for past in wanted[0]}) > 1, "not all are the same"

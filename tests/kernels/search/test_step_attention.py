@@ -1,0 +1,121 @@
+"""Attention of a decoding step is the equation over keys gathered by their ancestry, and the norm's parts come out right."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from rela.kernels.search import step_attention
+from rela.kernels.search.step_attention import attend_blocks, attend_cache, groups_of
+from tests.kernels.exactness import DEVICE, draw
+
+ACTIVATIONS = {
+    "softmax": lambda scores: scores.softmax(-1), "relu": F.relu, "relu2": lambda scores: F.relu(scores).square(),
+    "leaky_relu": F.leaky_relu,
+}  # fmt: skip
+
+
+def equation(q, k, v, heads, activation, threshold, gate):
+    """Gated context [T, C] and squares [T, H] of q [T, C] over k and v [S, C], in float64."""
+    q, k, v = (x.double().unflatten(-1, (heads, -1)).transpose(0, 1) for x in (q, k, v))
+    scores = q @ k.mT * q.size(-1) ** -0.5
+    if threshold is not None:
+        scores = scores - threshold.double()[:, None, None]
+    context = ACTIVATIONS[activation](scores) @ v
+    squares = context.square().sum(-1).T
+    merged = context.transpose(0, 1).flatten(1)
+    return (merged if gate is None else merged * torch.sigmoid(gate.double() * merged)), squares
+
+
+def by_head(squares, heads):
+    """The sums that a head leaves, put together."""
+    return squares.double().unflatten(-1, (heads, -1)).sum(-1)
+
+
+def heirs_of(ancestry):
+    """For every slot [places · room · beam] the beams whose past it is in, as bits; ancestry [places, beam, room] says who computed a position."""
+    beams = torch.arange(ancestry.size(1), device=ancestry.device)
+    owns = ancestry.transpose(1, 2)[..., None] == beams  # [places, room, beam, slot's beam]
+    return (owns.int() << beams[:, None].int()).sum(2, dtype=torch.int32).flatten()
+
+
+def options(case, heads, width):
+    """Threshold and gate of every other case."""
+    return (draw(heads, seed=8) * 0.2 if case % 2 else None), (draw(width, seed=9) if case % 3 == 1 else None)
+
+
+@pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
+@pytest.mark.parametrize(("length", "crowd"), [(0, 8), (1, 1), (70, 8), (70, 1)])
+def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, monkeypatch):
+    """Two sentences, an empty seat and one that is done; each position of a row lies in a row of its own; with and without unseen slots."""
+    monkeypatch.setattr(step_attention, "CROWD", crowd)
+    beam, heads, size, room = 3, 2, 12, 75
+    width = heads * size
+    threshold, gate = options(case, heads, width)
+    keys, values = draw(3 * room * beam, width, seed=1), draw(3 * room * beam, width, seed=2)
+    untouched = keys.clone()
+    ancestry = torch.randint(0, beam, (3, beam, room), dtype=torch.int8).to(DEVICE)
+    heirs = heirs_of(ancestry)
+    places = [2, -1, 1, 0]
+    seats, lengths, done = (
+        torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (places, [5, length, length], [1, 0, 0])
+    )
+    qkv = draw(len(places) * beam, 3 * width, seed=3)
+    context, squares = (torch.full((12, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
+    attend_cache(
+        qkv, keys, values, heirs, seats, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
+        threshold, context, squares, beam=beam, heads=heads, activation=activation,
+    )  # fmt: skip
+    for row in range(12):
+        place = places[row // beam]
+        if place < 1:
+            assert (context[row] == 7.0).all()
+            continue
+        slots = [(place * room + p) * beam + int(ancestry[place, row % beam, p]) for p in range(length)]
+        new = (place * room + length) * beam + row % beam
+        q, k, v = qkv[row].split(width)
+        assert torch.equal(keys[new], k)
+        assert torch.equal(values[new], v)
+        untouched[new] = k
+        past = torch.tensor([*slots, new], device=DEVICE)
+        wanted = equation(q[None], keys[past], values[past], heads, activation, threshold, gate)
+        torch.testing.assert_close(context[row].double(), wanted[0][0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(by_head(squares[row], heads), wanted[1][0], rtol=1e-5, atol=1e-5)
+    assert torch.equal(keys, untouched), "nothing else was written"
+
+
+@pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
+def test_blocks_see_the_keys_of_their_sentence(case, activation):
+    heads, size = 2, 20
+    width = heads * size
+    threshold, gate = options(case, heads, width)
+    # two blocks of one sentence, an empty one, and a sentence longer than a block of keys
+    table = [[3, 5, 0, 7], [8, 2, 0, 7], [0, 0, 0, 0], [0, 3, 7, 70]]
+    q = draw(11, 3 * width, seed=1)[:, width : 2 * width]
+    memory = draw(80, 2 * width, seed=2)
+    keys, values = memory.split(width, dim=1)
+    context, squares = (torch.full((11, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
+    attend_blocks(
+        q, keys, values, torch.tensor(table, dtype=torch.int32, device=DEVICE), gate, threshold, context, squares,
+        blocks=4, queries=5, heads=heads, activation=activation,
+    )  # fmt: skip
+    assert (context[10] == 7.0).all(), "a row in no block"
+    for first_q, n_q, first_k, n_k in table:
+        rows, seen = slice(first_q, first_q + n_q), slice(first_k, first_k + n_k)
+        wanted = equation(q[rows], keys[seen], values[seen], heads, activation, threshold, gate)
+        torch.testing.assert_close(context[rows].double(), wanted[0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(by_head(squares[rows], heads), wanted[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu2"])
+def test_a_row_that_looks_at_nothing_gives_zeros(activation):
+    q = draw(2, 16, seed=1).abs()
+    context, squares = torch.empty(2, 16, device=DEVICE), torch.empty(2, groups_of(16), device=DEVICE)
+    table = torch.tensor([[0, 2, 0, 2]], dtype=torch.int32, device=DEVICE)
+    attend_blocks(
+        q, -q, q, table, torch.ones(16, device=DEVICE), None, context, squares, blocks=1, queries=2, heads=1,
+        activation=activation,
+    )  # fmt: skip
+    assert not context.any()
+    assert not squares.any()

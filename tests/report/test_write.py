@@ -1,0 +1,219 @@
+"""The report from start to end on untrained models: files, numbers that must hold, and text that attacks."""
+
+import csv
+import json
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from rela.analysis.capture import capture
+from rela.analysis.diversity import head_diversity
+from rela.analysis.links import AlignmentTable
+from rela.analysis.nulls import null_rate
+from rela.evaluation.alignment import GoldLinks
+from rela.filtering.noise import shuffled_targets
+from rela.report.measure import TEMPERATURES, choose_examples, load_word_classes, measure, simple_classes
+from rela.report.tables import TABLES
+from rela.report.write import analyse
+from rela.toy import generate
+from tests.tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
+
+ATTACK = "<script>alert('x')</script> & \"quotes\" مرحبا 😀"
+TYPES = ("encoder", "decoder", "cross")
+
+
+def gold_of(toy):
+    return [GoldLinks(frozenset(pair.links), frozenset(pair.links)) for pair in toy]
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return list(generate(8, seed=5))
+
+
+@pytest.fixture(scope="module")
+def written(toy, tmp_path_factory):
+    """One report of two models, with an attacking pair and an attacking name among them."""
+    out = tmp_path_factory.mktemp("report")
+    pairs = [(pair.source, pair.target) for pair in toy]
+    pairs.append((ATTACK, ATTACK))
+    gold = [*gold_of(toy), GoldLinks(frozenset(), frozenset())]
+    models = {"softmax": tiny_translator("softmax"), "<i>rela</i>": tiny_translator("rela-g")}
+    stages = []
+    report = analyse(
+        models, pairs, gold, out, examples=1, settings={"command": "rela analyse <b>"},
+        progress=lambda stage, done, total: stages.append((stage, done, total)),
+    )  # fmt: skip
+    return report, out, pairs, stages
+
+
+def rows(out, name):
+    with open(out / f"{name}.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_table_is_there_and_reads_back(written):
+    _, out, pairs, _ = written
+    for name in TABLES:
+        assert rows(out, name), name
+    assert len(rows(out, "summary")) == 2
+    assert len(rows(out, "figure3_sparsity")) == 2 * 3 * LAYERS
+    assert len(rows(out, "figure4_aer")) == 2 * 2 * LAYERS
+    assert len(rows(out, "table6_diversity")) == 2 * len(TEMPERATURES)
+    assert len(rows(out, "heads")) == 2 * 3 * LAYERS * HEADS
+    assert len(rows(out, "noise")) == 2 * 4
+    assert len(rows(out, "pairs")) == 2 * len(pairs)
+
+
+def test_every_picture_is_there_as_png_and_svg(written):
+    _, out, _, _ = written
+    stems = {path.stem for path in out.glob("*.png")}
+    assert stems == {path.stem for path in out.glob("*.svg")}
+    assert {"figure3_sparsity", "figure4_aer", "figure5_diversity", "figure6_null_rate", "sink", "noise"} <= stems
+    assert len([stem for stem in stems if stem.startswith("figure7_")]) == 2
+    assert len([stem for stem in stems if stem.startswith("figure10_")]) == 1, "softmax has no null attention to show"
+    for path in out.glob("*.svg"):
+        ElementTree.parse(path)
+
+
+def test_json_and_csv_say_the_same(written):
+    report, out, _, _ = written
+    numbers = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    assert numbers == json.loads(json.dumps(report.numbers()))
+    assert [float(row["sparsity"]) for row in rows(out, "figure3_sparsity")] == [row["sparsity"] for row in numbers["figure3_sparsity"]]  # fmt: skip
+    assert numbers["settings"]["models"]["softmax"]["cross_attention"] == "softmax"
+
+
+def test_softmax_is_never_sparse_and_never_null(written):
+    report, *_ = written
+    softmax = report.models["softmax"]
+    for type in TYPES:
+        assert not softmax.true[type].sparsity.any()
+        assert not softmax.true[type].null_rate.any()
+        assert not softmax.shuffled[type].null_rate.any()
+    for found in softmax.detection.values():
+        assert found["null_rate"] == 0.5, "equal scores find nothing"
+    rela = report.models["<i>rela</i>"]
+    assert bool((rela.true["cross"].sparsity > 0.2).all())
+
+
+def test_numbers_agree_with_the_measures_pair_by_pair(written):
+    """Means over queries, worked out from the records one at a time."""
+    report, _, pairs, _ = written
+    model, found = tiny_translator("rela-g"), report.models["<i>rela</i>"]
+    records = [item["cross"] for item in capture(model, pairs, ("cross",))]
+    queries = torch.tensor([len(record.queries) for record in records], dtype=torch.float64)
+
+    def mean(values):
+        return (torch.stack(values) * queries.view(-1, *[1] * values[0].dim())).sum(0) / queries.sum()
+
+    torch.testing.assert_close(found.true["cross"].null_rate, mean([null_rate(record) for record in records]))
+    for temperature in TEMPERATURES:
+        expected = mean([head_diversity(record, temperature) for record in records])
+        torch.testing.assert_close(found.diversity[temperature]["cross"], expected)
+    shuffled = [null_rate(item["cross"]) for item in capture(model, shuffled_targets(pairs, 1), ("cross",))]
+    lengths = [len(item["cross"].queries) for item in capture(model, shuffled_targets(pairs, 1), ("cross",))]
+    expected = sum(rate * length for rate, length in zip(shuffled, lengths, strict=True)) / sum(lengths)
+    torch.testing.assert_close(found.shuffled["cross"].null_rate, expected)
+
+
+def test_alignment_is_that_of_the_table(written, toy):
+    report, _, pairs, _ = written
+    table = AlignmentTable(shifted=True)
+    gold = [*gold_of(toy), GoldLinks(frozenset(), frozenset())]
+    for records, links in zip(capture(tiny_translator("rela-g"), pairs, ("cross",)), gold, strict=True):
+        table.add(records["cross"], links)
+    assert report.models["<i>rela</i>"].alignment[True] == table.scores()
+    row = report.table()[1]
+    layer, head = table.scores().best_head
+    assert row["aer_best_head_shifted"] == table.scores().heads[layer][head].aer
+    assert row["best_head_shifted"] == f"{layer + 1}.{head + 1}"
+
+
+class Links(HTMLParser):
+    """Tags, and what a page refers to."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.targets, self.alternatives = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href"):
+                self.targets.append(value)
+        if tag == "img":
+            self.alternatives.append(dict(attributes)["alt"])
+
+
+def test_the_page_is_well_formed_escaped_and_refers_only_to_files_beside_it(written):
+    _, out, _, _ = written
+    text = (out / "index.html").read_text(encoding="utf-8")
+    ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
+    page = Links()
+    page.feed(text)
+    assert "script" not in page.tags
+    assert "i" not in page.tags
+    assert "&lt;i&gt;rela&lt;/i&gt;" in text
+    assert len(page.targets) > 20
+    assert all((out / target).is_file() for target in page.targets)
+    assert all(page.alternatives)
+    assert "rela plot sparsity" in text
+    assert "rela analyse &lt;b&gt;" in text
+
+
+def test_progress_ends_at_its_total(written):
+    *_, stages = written
+    last = {stage: (done, total) for stage, done, total in stages}
+    assert all(done == total for done, total in last.values() if total is not None)
+    assert "softmax: true pairs" in last
+
+
+def test_without_gold_links_there_is_no_alignment():
+    report = measure({"m": tiny_translator()}, toy_pairs(3), examples=0, noise={})
+    assert report.models["m"].alignment is None
+    assert list(report.models["m"].detection) == ["shuffled"]
+    assert "figure4_aer" in report.numbers()
+    assert report.numbers()["figure4_aer"] == []
+
+
+def test_gold_links_may_belong_to_other_text(toy):
+    report = measure(
+        {"m": tiny_translator()}, toy_pairs(3, seed=9), gold_of(toy), examples=1, noise={},
+        gold_pairs=[(pair.source, pair.target) for pair in toy],
+    )  # fmt: skip
+    assert report.models["m"].alignment is not None
+    assert report.models["m"].examples[0].gold is None
+
+
+def test_what_cannot_be_measured_is_said(toy):
+    models = {"m": tiny_translator()}
+    with pytest.raises(ValueError, match="no model"):
+        measure({}, toy_pairs(3))
+    with pytest.raises(ValueError, match="1 sentence pairs; at least two"):
+        measure(models, toy_pairs(1))
+    with pytest.raises(ValueError, match="gold links of 8 sentences for 3 pairs"):
+        measure(models, toy_pairs(3), gold_of(toy))
+    far = GoldLinks(frozenset({(90, 1)}), frozenset({(90, 1)}))
+    with pytest.raises(ValueError, match="sentence 2: gold link 90-1 is outside"):
+        measure(models, toy_pairs(2), [GoldLinks(frozenset(), frozenset()), far], noise={})
+
+
+def test_examples_are_readable_and_always_as_many_as_there_can_be():
+    pairs = [("a " * 40, "b " * 40), ("a b c d e f", "a b c d e f"), ("a", "b"), ("a b c d e", "a b c d e")]
+    assert choose_examples(pairs, 2, 1) == [1, 3]
+    assert choose_examples(pairs, 3, 1) == [1, 2, 3]
+    assert choose_examples(pairs, 9, 1) == [0, 1, 2, 3]
+
+
+def test_word_classes(tmp_path):
+    assert [simple_classes(word) for word in (",", ".", "3.5", "Haus", "5-fach")] == ["comma", "punctuation", "number", "word", "number"]  # fmt: skip
+    path = tmp_path / "classes.tsv"
+    path.write_text("geht\tVERB\nhat\tAUX\n", encoding="utf-8")
+    classes = load_word_classes(path)
+    assert [classes(word) for word in ("geht", "hat", ",", "Haus")] == ["VERB", "AUX", "comma", "word"]
+    path.write_text("geht VERB\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1: wanted word, tab, class"):
+        load_word_classes(path)
