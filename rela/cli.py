@@ -22,30 +22,31 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import corpora, laboratory, toolkit
+from rela.commands import learn, look, translate
+from rela.commands.old_names import renew
 from rela.terminal import fail
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": toolkit.demo,
-    "prepare": toolkit.prepare,
-    "train": toolkit.train,
-    "average": toolkit.average,
-    "translate": toolkit.translate,
-    "score": toolkit.score,
-    "evaluate": toolkit.evaluate,
-    "info": toolkit.info,
-    "analyse": laboratory.analyse,
-    "plot": laboratory.plot,
-    "curves": laboratory.curves,
-    "explore": laboratory.explore,
-    "align": laboratory.align,
-    "aer": laboratory.aer,
-    "filter": laboratory.filter_pairs,
+    "demo": learn.demo,
+    "prepare": learn.prepare,
+    "train": learn.train,
+    "average": learn.average,
+    "translate": translate.translate,
+    "score": translate.score,
+    "evaluate": translate.evaluate,
+    "info": translate.info,
+    "analyse": look.analyse,
+    "plot": look.plot,
+    "curves": learn.curves,
+    "explore": look.explore,
+    "align": look.align,
+    "aer": look.aer,
+    "filter": look.filter_pairs,
 }
 DATA_COMMANDS: dict[str, Callable[..., None]] = {
-    "toy": corpora.data_toy,
-    "list": corpora.data_list,
-    "get": corpora.data_get,
+    "toy": learn.data_toy,
+    "list": learn.data_list,
+    "get": learn.data_get,
 }
 
 app = typer.Typer(
@@ -88,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")  # text is UTF-8 here, whatever the locale says
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(renew(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
         sys.stdout.flush()  # here, where a reader that went away is dealt with
     except (ValueError, ImportError, OSError, RuntimeError) as error:
         if os.environ.get("RELA_TRACEBACK"):

@@ -1,4 +1,8 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share.
+
+The custom of the command line: models come first, then the texts, `MODEL SRC TGT` or `MODEL... SRC TGT`; what is
+written goes to `--out`; `--gold-one-based` and `--gold-flipped` say how a file of gold links is to be read.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,17 @@ Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a value: --set train.steps=500 (repeatable).")
 ]
 ModelFolder = Annotated[Path, typer.Argument(help="Model folder: model.safetensors, config.yaml, subwords.model.")]
+ModelFolders = Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-SourceText = Annotated[Path, typer.Option(help="Source text, one sentence a line.")]
-TargetText = Annotated[Path, typer.Option(help="Its translation, line by line.")]
-GoldFile = Annotated[Path | None, typer.Option(help="Gold word links: talp, Pharaoh or NAACL.")]
-OneBased = Annotated[bool, typer.Option("--one-based", help="The gold links count words from 1.")]
-FlipGold = Annotated[bool, typer.Option("--flip-gold", help="The gold links are written target first.")]
+SourceText = Annotated[Path, typer.Argument(metavar="SRC", help="Source text, one sentence a line.")]
+TargetText = Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")]
+OutputFile = Annotated[Path | None, typer.Option("--out", help="Write here instead of stdout.")]
+PictureFile = Annotated[
+    Path, typer.Option("--out", help="FILE.png, .svg or .pdf; without such an ending both .png and .svg.")
+]
+GoldFile = Annotated[Path | None, typer.Option("--gold", help="Gold word links: talp, Pharaoh or NAACL.")]
+GoldOneBased = Annotated[bool, typer.Option("--gold-one-based", help="The gold links count words from 1.")]
+GoldFlipped = Annotated[bool, typer.Option("--gold-flipped", help="The gold links are written target first.")]
 Tokenised = Annotated[
     bool, typer.Option("--tokenised", help="The text links belong to is tokenised, and the model knows raw text.")
 ]
-PictureFile = Annotated[Path, typer.Option(help="FILE.png, .svg or .pdf; without such an ending both .png and .svg.")]

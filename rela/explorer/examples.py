@@ -35,11 +35,14 @@ def toy_examples() -> list[Example]:
     ]
 
 
-def gold_examples(
-    source: Path, target: Path, links: Path, one_based: bool = False, flip: bool = False
+def text_examples(
+    source: Path, target: Path, links: Path | None = None, one_based: bool = False, flip: bool = False
 ) -> list[Example]:
-    """Pairs of a hand-aligned text; links beyond a sentence's words mean that the files do not belong together."""
-    pairs, gold = list(read_pairs(source, target, "raise")), read_links(links, one_based, flip)
+    """Pairs of a text, with gold links if given; a link beyond a sentence's words is an error: the wrong file."""
+    pairs = list(read_pairs(source, target, "raise"))
+    if links is None:
+        return [Example(*pair) for pair in pairs]
+    gold = read_links(links, one_based, flip)
     if len(pairs) != len(gold):
         raise ValueError(f"{source} has {len(pairs)} sentences and {links} {len(gold)}; wanted equally many")
     examples = [Example(*pair, answer) for pair, answer in zip(pairs, gold, strict=True)]

@@ -126,8 +126,10 @@ def section_parts(
 def plot_command(figure: str, settings: dict[str, Any]) -> str:
     """The command that draws one figure alone."""
     models = [known["folder"] or name for name, known in settings.get("models", {}).items()]
-    words = ["rela", "plot", figure, *models, "--source", str(settings.get("source", "SOURCE")),
-             "--target", str(settings.get("target", "TARGET"))]  # fmt: skip
+    words = ["rela", "plot", figure, *models, str(settings.get("source", "SRC")),
+             str(settings.get("target", "TGT"))]  # fmt: skip
     if figure == "aer":
-        words += ["--gold", str(settings.get("gold_file", "GOLD"))] + ["--one-based"] * bool(settings.get("one_based"))
+        words += ["--gold", str(settings.get("gold_file", "GOLD"))] + ["--gold-one-based"] * bool(
+            settings.get("one_based")
+        )
     return shlex.join([*words, "--out", figure])

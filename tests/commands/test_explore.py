@@ -28,20 +28,34 @@ def run(*arguments):
 
 def test_the_command_exports_several_models(folders, tmp_path, capsys):
     path = tmp_path / "look.html"
-    assert run(*folders, "--export", path, "--source", "The dog sleeps .") == 0
+    assert run(*folders, "--out", path, "--sentence", "The dog sleeps .") == 0
     assert capsys.readouterr().out.strip() == str(path)
     data = json.loads(re.search(r'id="saved">([^<]*)<', path.read_text(encoding="utf-8"))[1])
     assert [(view["model"], view["forced"]) for view in data["views"]] == [("one", False), ("two", False)]
 
 
+def test_the_command_reads_a_text_and_its_gold_links(folders, tmp_path):
+    source, target, gold, path = (tmp_path / name for name in ("s.en", "t.de", "gold", "look.html"))
+    source.write_text("The dog sleeps .\nThe cat sings .\n")
+    target.write_text("Der Hund schläft .\nDie Katze singt .\n")
+    gold.write_text("1-1 2-2\n1-1 3-2\n")
+    pair = ["--sentence", "The cat sings .", "--translation", "Die Katze singt ."]
+    found = []
+    for options in ([], ["--gold", gold, "--gold-one-based"], ["--gold", gold, "--gold-one-based", "--gold-flipped"]):
+        assert run(folders[0], source, target, *options, "--out", path, *pair) == 0
+        data = json.loads(re.search(r'id="saved">([^<]*)<', path.read_text(encoding="utf-8"))[1])
+        found.append(data["views"][0]["gold"] and data["views"][0]["gold"]["sure"])
+    assert found == [None, [[0, 0], [2, 1]], [[0, 0], [1, 2]]]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--export", "x.html"], "belong together"),
-        (["--source", "The dog ."], "belong together"),
-        (["--gold", "x.align"], "belong together"),
-        (["--export", "x.html", "--source", " "], "source is empty"),
-        (["--export", "x.html", "--source", "a" * 50_000], "at most 4,000"),
+        (["--out", "x.html"], "belong together"),
+        (["--sentence", "The dog ."], "belong together"),
+        (["--gold", "x.align"], "SRC TGT"),
+        (["--out", "x.html", "--sentence", " "], "source is empty"),
+        (["--out", "x.html", "--sentence", "a" * 50_000], "at most 4,000"),
         (["--port", "70000"], "port 70000"),
     ],
 )

@@ -24,7 +24,7 @@ def lab(tmp_path_factory):
 
 
 def text(lab):
-    return ["--source", str(lab / "test.en"), "--target", str(lab / "test.de")]
+    return [str(lab / "test.en"), str(lab / "test.de")]
 
 
 def run(*arguments, code=0):
@@ -146,7 +146,7 @@ def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
     lines = (lab / "test.align").read_text().splitlines()
     from_one = [" ".join("-".join(str(int(n) + 1) for n in link.split("-")) for link in line.split()) for line in lines]
     (tmp_path / "one").write_text("\n".join(from_one) + "\n")
-    run("aer", lab / "test.align", tmp_path / "one", "--one-based-gold")
+    run("aer", lab / "test.align", tmp_path / "one", "--gold-one-based")
     assert capsys.readouterr().out.startswith("AER 0.00")
     run("aer", lab / "test.align", tmp_path / "one")
     assert not capsys.readouterr().out.startswith("AER 0.00")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rela.explorer.examples import Example, gold_examples, toy_examples
+from rela.explorer.examples import Example, text_examples, toy_examples
 from rela.explorer.views import MAX_CHARACTERS, MAX_SUBWORDS, Views
 from tests.tiny_models import tiny_translator, toy_pairs
 
@@ -226,16 +226,16 @@ def test_gold_files_are_read_and_must_belong_together(tmp_path):
     source.write_text("the dog\na cat\n")
     target.write_text("der Hund\neine Katze\n")
     links.write_text("0-0 1-1\n0-0 1p1\n")
-    examples = gold_examples(source, target, links)
+    examples = text_examples(source, target, links)
     assert [(item.source, item.target) for item in examples] == [("the dog", "der Hund"), ("a cat", "eine Katze")]
     assert examples[1].gold.sure == {(0, 0)}
     assert Example("the  dog", "der Hund").key == examples[0].key
     links.write_text("0-0 1-1\n")
     with pytest.raises(ValueError, match="equally many"):
-        gold_examples(source, target, links)
+        text_examples(source, target, links)
     links.write_text("0-0\n0-0 2-1\n")
     with pytest.raises(ValueError, match="sentence 2: link 2-1"):
-        gold_examples(source, target, links)
+        text_examples(source, target, links)
 
 
 def test_there_must_be_a_model():

@@ -1,9 +1,8 @@
-"""From text to a trained, evaluated, translating model."""
+"""From a trained model to translations and their scores."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -11,91 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rela.commands.options import ConfigFile, Device, ModelFolder, Overrides
-from rela.terminal import (
-    Remembered,
-    check_format,
-    chunked,
-    fail,
-    input_lines,
-    output_lines,
-    paired_lines,
-    progress_bars,
-)
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the corpus, the models and the report.")] = Path("demo"),
-) -> None:
-    """Train ReLA-g and softmax on the embedded corpus in a few minutes, and compare them.
-
-    Example: `rela demo`
-    """
-    from rela.demo import demo as run
-
-    run(out, lambda text: print(text, file=sys.stderr, flush=True))
-
-
-def prepare(
-    config: ConfigFile,
-    overrides: Overrides = None,
-    force: Annotated[bool, typer.Option(help="Replace what was prepared with other settings.")] = False,
-) -> None:
-    """Learn the subwords and write the training text as memory-mapped ids.
-
-    Example: `rela prepare configs/demo.yaml`
-    """
-    from rela.config import load_config
-    from rela.data.prepare import prepare as prepare_data
-    from rela.data.subwords import Subwords
-
-    settings = load_config(config, overrides or ()).data
-    subwords = Subwords.load(Path(settings.root) / settings.subwords) if settings.subwords else None
-    with progress_bars() as progress:
-        report = prepare_data(settings, progress, force=force, subwords=subwords)
-    print(report.summary())
-
-
-def train(
-    config: ConfigFile,
-    overrides: Overrides = None,
-    quiet: Annotated[bool, typer.Option(help="No progress line.")] = False,
-) -> None:
-    """Train a model, or go on with one that was interrupted.
-
-    Example: `rela train configs/demo.yaml --set train.steps=500`; on several processes: `torchrun --nproc-per-node 2 -m rela train …`
-    """
-    from rela.config import load_config
-    from rela.training.trainer import train as run
-
-    try:
-        finished = run(load_config(config, overrides or ()), quiet)
-    except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from the last checkpoint", code=130)
-    if os.environ.get("RANK", "0") == "0":  # one process of those that torchrun started
-        print(finished)
-
-
-def average(
-    folders: Annotated[list[Path], typer.Argument(help="Model folders or checkpoints of one run.")],
-    out: Annotated[Path, typer.Option(help="Folder of the averaged model.")],
-) -> None:
-    """Average the weights of several checkpoints.
-
-    Example: `rela average runs/demo/checkpoints/step-* --out runs/demo/averaged`
-    """
-    from rela.model.folder import load_folder, save_folder
-    from rela.training.checkpoint import average_weights
-
-    _, config, subwords = load_folder(folders[-1])
-    save_folder(out, config, average_weights(folders), subwords)
-    print(out)
+from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
+from rela.terminal import Remembered, check_format, chunked, input_lines, output_lines, paired_lines
 
 
 def translate(
     model: ModelFolder,
-    source: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; stdin if left out.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="SRC", help="Source text, one sentence a line; stdin if left out.")
+    ] = None,
+    out: OutputFile = None,
     beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="α of ((5 + length) / 6)^α.")] = None,
     nbest: Annotated[int, typer.Option(help="Translations a sentence.")] = 1,
@@ -183,8 +107,9 @@ def align_all(aligner: Any, source: str, targets: list[str]) -> list[str]:
 
 def score(
     model: ModelFolder,
-    source: Annotated[Path, typer.Argument(help="Source text.")],
-    target: Annotated[Path, typer.Argument(help="Its translation, line by line.")],
+    source: SourceText,
+    target: TargetText,
+    out: OutputFile = None,
     tokens: Annotated[bool, typer.Option(help="Also the log-probability of each subword.")] = False,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or, on a CPU, int8.")] = None,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
@@ -202,25 +127,24 @@ def score(
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
     options = {} if precision is None else {"precision": precision}
-    for first, chunk in zip(count(1, WINDOW), chunked(paired_lines(source, target), WINDOW), strict=False):
-        try:
-            scored = translator.score(*map(list, zip(*chunk, strict=True)), **options)
-        except PairTooLong:
-            name_too_long(translator, chunk, first)
-            raise
-        for item in scored:
-            if format == "jsonl":
-                print(
-                    json.dumps(
-                        {"log_prob": item.log_prob, "pieces": item.pieces, "log_probs": item.log_probs},
-                        ensure_ascii=False,
-                    )
-                )
-            else:
-                parts = " ".join(
-                    f"{piece}:{value:.4f}" for piece, value in zip(item.pieces, item.log_probs, strict=True)
-                )
-                print(f"{item.log_prob:.6f}" + (f"\t{parts}" if tokens else ""))
+    with output_lines(out) as write:
+        for first, chunk in zip(count(1, WINDOW), chunked(paired_lines(source, target), WINDOW), strict=False):
+            try:
+                scored = translator.score(*map(list, zip(*chunk, strict=True)), **options)
+            except PairTooLong:
+                name_too_long(translator, chunk, first)
+                raise
+            for item in scored:
+                write(score_line(item, tokens, format))
+
+
+def score_line(item: Any, tokens: bool, format: str) -> str:
+    """One score as it is printed."""
+    if format == "jsonl":
+        row = {"log_prob": item.log_prob, "pieces": item.pieces, "log_probs": item.log_probs}
+        return json.dumps(row, ensure_ascii=False)
+    parts = " ".join(f"{piece}:{value:.4f}" for piece, value in zip(item.pieces, item.log_probs, strict=True))
+    return f"{item.log_prob:.6f}" + (f"\t{parts}" if tokens else "")
 
 
 def name_too_long(translator: Any, chunk: list[tuple[str, str]], first: int) -> None:

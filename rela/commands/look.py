@@ -9,28 +9,32 @@ from typing import Annotated, Any
 
 import typer
 
+from rela.commands.arguments import load_models, models_and_texts, text_pairs
 from rela.commands.options import (
     Device,
-    FlipGold,
     GoldFile,
+    GoldFlipped,
+    GoldOneBased,
     ModelFolder,
-    OneBased,
+    ModelFolders,
+    OutputFile,
     PictureFile,
     SourceText,
     TargetText,
     Tokenised,
 )
+from rela.commands.pictures import require_plots, save_as_asked
 from rela.terminal import check_format, output_lines, paired_lines, progress_bars
 
 
 def analyse(
-    models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
+    models: ModelFolders,
     source: SourceText,
     target: TargetText,
     out: Annotated[Path, typer.Option(help="Folder for pictures, tables and index.html.")],
     gold: GoldFile = None,
-    one_based: OneBased = False,
-    flip_gold: FlipGold = False,
+    gold_one_based: GoldOneBased = False,
+    gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
     gold_source: Annotated[Path | None, typer.Option(help="Source text of the gold links, if it is another.")] = None,
     gold_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
@@ -47,7 +51,7 @@ def analyse(
 ) -> None:
     """Compare models: sparsity, alignment, diversity, null attention, noise; figures, tables and a page.
 
-    Example: `rela analyse softmax=runs/a/model rela-g=runs/b/model --source test.en --target test.de --gold test.align --out report`
+    Example: `rela analyse softmax=runs/a/model rela-g=runs/b/model test.en test.de --gold test.align --out report`
     """
     require_plots()
     from rela.evaluation.alignment import read_links
@@ -55,15 +59,15 @@ def analyse(
     from rela.report.write import analyse as run
 
     pairs = text_pairs(source, target, limit)
-    links = None if gold is None else read_links(gold, one_based, flip_gold)
+    links = None if gold is None else read_links(gold, gold_one_based, gold_flipped)
     if (gold_source is None) != (gold_target is None) or (gold_source is not None and gold is None):
         raise ValueError("--gold-source, --gold-target and --gold belong together")
     gold_pairs = text_pairs(gold_source, gold_target, None) if gold_source and gold_target else None
     if links is not None and gold_pairs is None:
         links = links[:limit]
     noisy = {kind: text_pairs(*files, limit) for kind, files in map(noise_files, noise)} if noise else None
-    settings = {"command": command_line(), "source": str(source), "target": str(target), "one_based": one_based,
-                "flip_gold": flip_gold, "tokenised": tokenised, "gold_file": None if gold is None else str(gold)}  # fmt: skip
+    settings = {"command": command_line(), "source": str(source), "target": str(target), "one_based": gold_one_based,
+                "flip_gold": gold_flipped, "tokenised": tokenised, "gold_file": None if gold is None else str(gold)}  # fmt: skip
     with progress_bars() as progress:
         report = run(
             load_models(models, device), pairs, links, out, seed=seed, examples=examples, noise=noisy,
@@ -78,13 +82,13 @@ def analyse(
 
 def plot(
     figure: Annotated[str, typer.Argument(help="sparsity, aer, diversity, null-rate, sink, noise, heads or overview.")],
-    models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
+    models: ModelFolders,
     source: SourceText,
     target: TargetText,
     out: PictureFile,
     gold: GoldFile = None,
-    one_based: OneBased = False,
-    flip_gold: FlipGold = False,
+    gold_one_based: GoldOneBased = False,
+    gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
     line: Annotated[int, typer.Option(help="Sentence pair of heads and overview.")] = 1,
     type: Annotated[str, typer.Option(help="encoder, decoder or cross, of heads and overview.")] = "cross",
@@ -96,7 +100,7 @@ def plot(
 ) -> None:
     """Draw one figure of the report alone.
 
-    Example: `rela plot heads runs/demo/model --source test.en --target test.de --line 7 --layer 3 --out heads`
+    Example: `rela plot heads runs/demo/model test.en test.de --line 7 --layer 3 --out heads`
     """
     require_plots()
     from rela.evaluation.alignment import read_links
@@ -104,7 +108,7 @@ def plot(
 
     if figure not in FIGURES:
         raise ValueError(f"there is no figure {figure!r}; wanted one of {', '.join(FIGURES)}")
-    links = None if gold is None else read_links(gold, one_based, flip_gold)[:limit]
+    links = None if gold is None else read_links(gold, gold_one_based, gold_flipped)[:limit]
     with progress_bars() as progress:
         wanted = Wanted(
             load_models(models, device), text_pairs(source, target, limit), links, seed, type, line, layer,
@@ -114,68 +118,45 @@ def plot(
     save_as_asked(axes, out)
 
 
-def curves(
-    runs: Annotated[list[str], typer.Argument(help="Folders of runs or their log.jsonl, or NAME=FOLDER to name them.")],
-    out: PictureFile,
-) -> None:
-    """Draw how runs trained: loss on training and validation text, and speed, by step.
-
-    Example: `rela curves runs/softmax runs/rela-g --out curves`
-    """
-    require_plots()
-    from rela.plots.curves import read_log, training_curves
-
-    logs = {name: read_log(path) for name, path in named_paths(runs).items()}
-    save_as_asked(training_curves(logs)[0], out)
-
-
-def save_as_asked(axes: Any, out: Path) -> None:
-    """Write a figure in the format its name asks for, or as PNG and SVG."""
-    from rela.plots.style import save_figure
-
-    ending = out.suffix[1:].lower()
-    known = ending in ("png", "svg", "pdf")
-    for path in save_figure(axes, out.with_suffix("") if known else out, (ending,) if known else ("png", "svg")):
-        print(path)
-
-
 def explore(
-    models: Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")],
-    gold_source: Annotated[Path | None, typer.Option(help="Source text of gold links.")] = None,
-    gold_target: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODELS... [SRC TGT]",
+            help="Model folders, or NAME=FOLDER to name them; then, if wanted, two files with the sentence pairs to offer.",
+        ),
+    ],
     gold: GoldFile = None,
-    one_based: OneBased = False,
-    flip_gold: FlipGold = False,
+    gold_one_based: GoldOneBased = False,
+    gold_flipped: GoldFlipped = False,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8765,
-    export: Annotated[Path | None, typer.Option(help="Write one HTML file instead of serving.")] = None,
-    source: Annotated[str | None, typer.Option(help="Sentence to export.")] = None,
-    target: Annotated[str | None, typer.Option(help="Its translation; the models' own if left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write one HTML file instead of serving.")] = None,
+    sentence: Annotated[str | None, typer.Option(help="Sentence that --out shows.")] = None,
+    translation: Annotated[str | None, typer.Option(help="Its translation; the models' own if left out.")] = None,
     device: Device = "auto",
 ) -> None:
     """Look into attention in a browser: every head of every layer, word by word, models side by side.
 
-    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file: `rela explore demo/rela-g/model --export look.html --source "The dog is sleeping ."`
+    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file: `rela explore demo/rela-g/model --out look.html --sentence "The dog is sleeping ."`
     """
     from importlib.util import find_spec
 
-    from rela.explorer.examples import gold_examples, toy_examples
+    from rela.explorer.examples import text_examples, toy_examples
     from rela.explorer.export import write_export
     from rela.explorer.views import Views
 
-    if any((gold_source, gold_target, gold)) and not all((gold_source, gold_target, gold)):
-        raise ValueError("--gold-source, --gold-target and --gold belong together")
-    if (export is None) != (source is None) or (target is not None and source is None):
-        raise ValueError("--export, --source and, if wanted, --target belong together")
-    if export is None and find_spec("uvicorn") is None:
+    folders, texts = models_and_texts(models)
+    if gold is not None and texts is None:
+        raise ValueError("--gold links the words of a text; give the files SRC TGT behind the models")
+    if (out is None) != (sentence is None) or (translation is not None and sentence is None):
+        raise ValueError("--out, --sentence and, if wanted, --translation belong together")
+    if out is None and find_spec("uvicorn") is None:
         raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
-    if gold_source and gold_target and gold:
-        examples = gold_examples(gold_source, gold_target, gold, one_based, flip_gold)
-    else:
-        examples = toy_examples()
-    views = Views(load_models(models, device), examples)
-    if export is not None and source is not None:
-        write_export(export, views.start(), [views.view(name, source, target) for name in views.translators])
-        print(export)
+    examples = toy_examples() if texts is None else text_examples(*texts, gold, gold_one_based, gold_flipped)
+    views = Views(load_models(folders, device), examples)
+    if out is not None and sentence is not None:
+        write_export(out, views.start(), [views.view(name, sentence, translation) for name in views.translators])
+        print(out)
         return
     from rela.explorer.server import serve
 
@@ -184,9 +165,9 @@ def explore(
 
 def align(
     model: ModelFolder,
-    source: Annotated[Path, typer.Argument(help="Source text, words separated by spaces.")],
-    target: Annotated[Path, typer.Argument(help="Its translation, line by line.")],
-    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+    source: SourceText,
+    target: TargetText,
+    out: OutputFile = None,
     reverse: Annotated[Path | None, typer.Option(help="Model folder of the other direction.")] = None,
     symmetrise: Annotated[
         str | None,
@@ -195,8 +176,8 @@ def align(
     dev_source: Annotated[Path | None, typer.Option(help="Text to choose layer and head on.")] = None,
     dev_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
     dev_gold: Annotated[Path | None, typer.Option(help="Its gold links; the choice stays in the model folder.")] = None,
-    one_based: OneBased = False,
-    flip_gold: FlipGold = False,
+    gold_one_based: GoldOneBased = False,
+    gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
     layer: Annotated[int | None, typer.Option(help="Decoder layer, from 1, instead of the remembered choice.")] = None,
     head: Annotated[int | None, typer.Option(help="Head of that layer, from 1; its mean if left out.")] = None,
@@ -236,7 +217,7 @@ def align(
             continue
         translator = load_models([str(folder)], device).popitem()[1]
         if dev_source and dev_target and dev_gold:
-            gold = read_links(dev_gold, one_based, flip_gold)
+            gold = read_links(dev_gold, gold_one_based, gold_flipped)
             found = chooser(translator, text_pairs(dev_source, dev_target, None), gold, tokenised)
             save_choice(folder, found)
             where = "its mean" if found.head is None else f"head {found.head + 1}"
@@ -262,15 +243,19 @@ def check_choice(choice: Any, translator: Any) -> None:
 def aer(
     hypothesis: Annotated[Path, typer.Argument(help="Links to judge: Pharaoh, talp or NAACL.")],
     gold: Annotated[Path, typer.Argument(help="Gold links, sure and possible: talp, Pharaoh or NAACL.")],
-    one_based_hypothesis: Annotated[bool, typer.Option(help="The hypothesis counts words from 1.")] = False,
-    one_based_gold: Annotated[bool, typer.Option(help="The gold links count words from 1.")] = False,
-    flip_hypothesis: Annotated[bool, typer.Option(help="The hypothesis is written target first.")] = False,
-    flip_gold: Annotated[bool, typer.Option(help="The gold links are written target first.")] = False,
+    gold_one_based: GoldOneBased = False,
+    gold_flipped: GoldFlipped = False,
+    hypothesis_one_based: Annotated[
+        bool, typer.Option("--hypothesis-one-based", help="The hypothesis counts words from 1.")
+    ] = False,
+    hypothesis_flipped: Annotated[
+        bool, typer.Option("--hypothesis-flipped", help="The hypothesis is written target first.")
+    ] = False,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Alignment error rate, precision and recall of word links.
 
-    Example: `rela aer test.align gold.talp --one-based-gold`
+    Example: `rela aer test.align gold.talp --gold-one-based`
     """
     from dataclasses import asdict
 
@@ -278,15 +263,16 @@ def aer(
 
     check_format(format, "text", "json")
     result = alignment_error_rate(
-        read_hypotheses(hypothesis, one_based_hypothesis, flip_hypothesis), read_links(gold, one_based_gold, flip_gold)
+        read_hypotheses(hypothesis, hypothesis_one_based, hypothesis_flipped),
+        read_links(gold, gold_one_based, gold_flipped),
     )
     print(json.dumps(asdict(result)) if format == "json" else result)
 
 
 def filter_pairs(
     model: ModelFolder,
-    source: Annotated[Path, typer.Argument(help="Source side of the corpus.")],
-    target: Annotated[Path, typer.Argument(help="Target side, line by line.")],
+    source: SourceText,
+    target: TargetText,
     out: Annotated[Path, typer.Option(help="Scores as TSV; scores on their way are kept in OUT.parts.")],
     by: Annotated[str, typer.Option(help="Rank by null-rate, log-prob or both.")] = "null-rate",
     keep: Annotated[float | None, typer.Option(help="Share of the pairs to keep, such as 0.8.")] = None,
@@ -345,41 +331,6 @@ def filter_pairs(
     print(summary)
 
 
-def load_models(specifications: list[str], device: str) -> dict[str, Any]:
-    """Models by name: NAME=FOLDER, or the folder's own name (its parent's, where it is called model)."""
-    from rela.decoding.translate import Translator
-
-    return {name: Translator.load(folder, device) for name, folder in named_paths(specifications).items()}
-
-
-def named_paths(specifications: list[str]) -> dict[str, str]:
-    """Paths by name: NAME=PATH, or the path's own name (its parent's, where that says more)."""
-    paths: dict[str, str] = {}
-    for text in specifications:
-        name, equals, path = text.partition("=")
-        if not equals or Path(text).exists():
-            path, whole = text, Path(text).absolute()
-            plain = whole.name in ("model", "best", "averaged", "log.jsonl") and whole.parent.name
-            name = whole.parent.name if plain else whole.name
-        elif not name or not path:
-            raise ValueError(f"{text!r} lacks a name or a path; wanted NAME=PATH")
-        if name in paths:
-            raise ValueError(f"two are called {name}; write NAME={path} to name one")
-        paths[name] = path
-    return paths
-
-
-def text_pairs(source: Path, target: Path, limit: int | None) -> list[tuple[str, str]]:
-    """Sentence pairs of two files, none of them empty; the first `limit` if that is given."""
-    from itertools import islice
-
-    from rela.data.corpus import read_pairs
-
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; wanted at least 1")
-    return list(islice(read_pairs(source, target, "raise"), limit))
-
-
 def noise_files(text: str) -> tuple[str, tuple[Path, Path]]:
     """KIND=SOURCE,TARGET taken apart."""
     kind, equals, files = text.partition("=")
@@ -387,14 +338,6 @@ def noise_files(text: str) -> tuple[str, tuple[Path, Path]]:
     if not (equals and kind) or len(parts) != 2:
         raise ValueError(f"noise is {text!r}; wanted KIND=SOURCE,TARGET")
     return kind, (Path(parts[0]), Path(parts[1]))
-
-
-def require_plots() -> None:
-    """Say what is missing before any model is run."""
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise ImportError("pictures need matplotlib: pip install 'rela-attention[plots]'")
 
 
 def command_line() -> str:

@@ -1,0 +1,139 @@
+"""From text to a trained model: corpora, preparation, training, averaging, loss curves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rela.commands.arguments import named_paths
+from rela.commands.options import ConfigFile, Overrides, PictureFile
+from rela.commands.pictures import require_plots, save_as_asked
+from rela.terminal import fail, progress_bars
+
+
+def data_toy(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    train: Annotated[int, typer.Option(help="Training pairs.")] = 40_000,
+    valid: Annotated[int, typer.Option(help="Validation pairs.")] = 500,
+    test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
+    seed: int = 1,
+) -> None:
+    """Write the embedded English–German corpus as plain text with gold links in Pharaoh format.
+
+    Example: `rela data toy --out data/toy`
+    """
+    from rela.toy import split, write_corpus
+
+    parts = split(train, valid, test, seed)
+    write_corpus(out, dict(zip(("train", "valid", "test"), parts, strict=True)))
+    print(f"{out}: {len(parts[0]):,} training, {len(parts[1]):,} validation and {len(parts[2]):,} test pairs")
+
+
+def data_list() -> None:
+    """List the public corpora `rela data get` knows."""
+    from rela.data.datasets import list_datasets
+
+    for dataset in list_datasets():
+        print(dataset)
+
+
+def data_get(
+    name: Annotated[str, typer.Argument(help="A name from `rela data list`.")],
+    out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("data"),
+) -> None:
+    """Download a public corpus; a broken download goes on where it stopped.
+
+    Example: `rela data get multi30k-en-de --out data`
+    """
+    from rela.data.datasets import get_dataset
+
+    with progress_bars() as progress:
+        paths = get_dataset(name, out, progress)
+    print("\n".join(map(str, paths)))
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the corpus, the models and the report.")] = Path("demo"),
+) -> None:
+    """Train ReLA-g and softmax on the embedded corpus in a few minutes, and compare them.
+
+    Example: `rela demo`
+    """
+    from rela.demo import demo as run
+
+    run(out, lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def prepare(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    force: Annotated[bool, typer.Option(help="Replace what was prepared with other settings.")] = False,
+) -> None:
+    """Learn the subwords and write the training text as memory-mapped ids.
+
+    Example: `rela prepare configs/demo.yaml`
+    """
+    from rela.config import load_config
+    from rela.data.prepare import prepare as prepare_data
+    from rela.data.subwords import Subwords
+
+    settings = load_config(config, overrides or ()).data
+    subwords = Subwords.load(Path(settings.root) / settings.subwords) if settings.subwords else None
+    with progress_bars() as progress:
+        report = prepare_data(settings, progress, force=force, subwords=subwords)
+    print(report.summary())
+
+
+def train(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    quiet: Annotated[bool, typer.Option(help="No progress line.")] = False,
+) -> None:
+    """Train a model, or go on with one that was interrupted.
+
+    Example: `rela train configs/demo.yaml --set train.steps=500`; on several processes: `torchrun --nproc-per-node 2 -m rela train …`
+    """
+    from rela.config import load_config
+    from rela.training.trainer import train as run
+
+    try:
+        finished = run(load_config(config, overrides or ()), quiet)
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on from the last checkpoint", code=130)
+    if os.environ.get("RANK", "0") == "0":  # one process of those that torchrun started
+        print(finished)
+
+
+def average(
+    folders: Annotated[list[Path], typer.Argument(help="Model folders or checkpoints of one run.")],
+    out: Annotated[Path, typer.Option(help="Folder of the averaged model.")],
+) -> None:
+    """Average the weights of several checkpoints.
+
+    Example: `rela average runs/demo/checkpoints/step-* --out runs/demo/averaged`
+    """
+    from rela.model.folder import load_folder, save_folder
+    from rela.training.checkpoint import average_weights
+
+    _, config, subwords = load_folder(folders[-1])
+    save_folder(out, config, average_weights(folders), subwords)
+    print(out)
+
+
+def curves(
+    runs: Annotated[list[str], typer.Argument(help="Folders of runs or their log.jsonl, or NAME=FOLDER to name them.")],
+    out: PictureFile,
+) -> None:
+    """Draw how runs trained: loss on training and validation text, and speed, by step.
+
+    Example: `rela curves runs/softmax runs/rela-g --out curves`
+    """
+    require_plots()
+    from rela.plots.curves import read_log, training_curves
+
+    logs = {name: read_log(path) for name, path in named_paths(runs).items()}
+    save_as_asked(training_curves(logs)[0], out)
