@@ -101,6 +101,11 @@ class ModelConfig:
     max_length: int = 1024
     """The longest sentence, in subwords, the positions are made for."""
 
+    @property
+    def attention_kinds(self) -> dict[str, str]:
+        """The attention kind of each attention type: encoder, decoder and cross."""
+        return {"encoder": self.encoder_attention, "decoder": self.decoder_attention, "cross": self.cross_attention}
+
     def __post_init__(self) -> None:
         for name in (
             "vocabulary_size",

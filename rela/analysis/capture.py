@@ -89,13 +89,13 @@ def capture_batch(
     translator: Translator, pairs: list[tuple[Encoded, Encoded]], types: tuple[str, ...]
 ) -> list[dict[str, AttentionRecord]]:
     """One forward over a batch of encoded pairs; for each, the record of every type asked for."""
-    model, shape = translator.model, translator.config.model
+    model = translator.model
     attentions = {
         "encoder": [layer.attention for layer in model.encoder],
         "decoder": [layer.attention for layer in model.decoder],
         "cross": [layer.cross for layer in model.decoder],
     }
-    kinds = {"encoder": shape.encoder_attention, "decoder": shape.decoder_attention, "cross": shape.cross_attention}
+    kinds = translator.config.model.attention_kinds
     batch = translator.pack_evenly([(source.ids, target.ids) for source, target in pairs])
     with contextlib.ExitStack() as stack:
         seen = {type: stack.enter_context(observed(attentions[type])) for type in types}
@@ -123,10 +123,7 @@ def observed(attentions: list[MultiheadAttention]) -> Iterator[list[Tensor]]:
             dense_q, dense_k = pad(q, cu_queries, max_queries), pad(k, cu_keys, max_keys)
             allowed = allowed_pairs(cu_queries, cu_keys, max_queries, max_keys, causal)
             name, scale = attention.kind.weights, attention.head_dim**-0.5
-            alpha = attention_weights(dense_q, dense_k, name, scale, allowed, None, attention.threshold)
-            if name == "softmax":  # never zero, but for the exponential's underflow far below the largest score
-                alpha = torch.where(allowed, alpha.clamp(min=torch.finfo(alpha.dtype).tiny), alpha)
-            weights.append(alpha)
+            weights.append(attention_weights(dense_q, dense_k, name, scale, allowed, None, attention.threshold))
 
         return observe
 

@@ -22,7 +22,8 @@ def sparsity_rate(record: AttentionRecord) -> Tensor:
 
         sparsity = |{(t, s) allowed : α[t, s] = 0}| / |{(t, s) allowed}|
 
-    In the decoder's self-attention later keys are not allowed, so the causal mask does not pass for sparsity.
+    A weight counts as zero if it is exactly zero in the arithmetic the model computes with, softmax's underflow
+    included. In the decoder's self-attention later keys are not allowed, so the causal mask is no sparsity.
     The rate of a layer (Figure 3) is the mean over its heads.
     """
     return zero_weights(record).double() / allowed_pairs(record)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from rela.analysis.words import WORD_START
+from rela.data.subwords import WORD_START
 
 NO_SPACE_BEFORE = frozenset(",.;:!?)]}%…’”»") | {"..."}
 NO_SPACE_AFTER = frozenset("([{¿¡„«")

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rela.analysis.record import END, START, AttentionRecord
+from rela.data.subwords import WORD_START
 
-WORD_START = "▁"  # what SentencePiece writes for the space before a word
 SPECIAL = frozenset({START, END, "<pad>"})
 
 

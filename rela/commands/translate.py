@@ -195,9 +195,7 @@ def info(model: ModelFolder) -> None:
     print(f"{shape.encoder_layers}+{shape.decoder_layers} layers, width {shape.width}, {shape.heads} heads, "
           f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary_size}, "
           f"{'pre' if shape.norm_first else 'post'}-norm, tied embeddings: {shape.tied_embeddings}")  # fmt: skip
-    print(
-        f"attention: encoder {shape.encoder_attention}, decoder {shape.decoder_attention}, cross {shape.cross_attention}"
-    )
+    print("attention: " + ", ".join(f"{type} {kind}" for type, kind in shape.attention_kinds.items()))
     counts = transformer.parameter_counts()
     for name, count in counts.items():
         print(f"{name:<18} {count:>12,}")

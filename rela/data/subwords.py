@@ -17,6 +17,7 @@ SPECIAL = (PAD, BOS, EOS)
 """Ids that stand for no text. UNK does stand for text, and decodes to ⁇."""
 
 WORD_START = "▁"
+"""What SentencePiece writes for the space before a word."""
 
 
 class Subwords:

@@ -93,7 +93,7 @@ def describe(name: str, translator: Translator) -> dict[str, Any]:
     choice = load_choice(translator.folder) if translator.folder else None
     return {
         "name": name,
-        "kinds": {"encoder": shape.encoder_attention, "decoder": shape.decoder_attention, "cross": shape.cross_attention},
+        "kinds": shape.attention_kinds,
         "layers": {"encoder": shape.encoder_layers, "decoder": shape.decoder_layers, "cross": shape.decoder_layers},
         "heads": shape.heads,
         "choice": None if choice is None else {"layer": choice.layer, "head": choice.head},

@@ -155,7 +155,7 @@ def measure_model(
 ) -> ModelReport:
     """One model: three streams of records (true, shuffled, aligned), then the scores of clean and noisy pairs."""
     shape = translator.config.model
-    kinds = {"encoder": shape.encoder_attention, "decoder": shape.decoder_attention, "cross": shape.cross_attention}
+    kinds = shape.attention_kinds
     true = Measures(kinds, lines.shown)
     by_class = NullsByClass("previous")
     for records in told(capture(translator, lines.pairs), f"{lines.name}: true pairs", len(lines.pairs), tell):
@@ -301,5 +301,5 @@ def describe(translator: Translator) -> dict[str, Any]:
     shape = translator.config.model
     return {"folder": str(translator.folder) if translator.folder else None, "encoder_layers": shape.encoder_layers,
             "decoder_layers": shape.decoder_layers, "width": shape.width, "heads": shape.heads,
-            "encoder_attention": shape.encoder_attention, "decoder_attention": shape.decoder_attention,
-            "cross_attention": shape.cross_attention, "vocabulary_size": shape.vocabulary_size}  # fmt: skip
+            **{f"{type}_attention": kind for type, kind in shape.attention_kinds.items()},
+            "vocabulary_size": shape.vocabulary_size}  # fmt: skip

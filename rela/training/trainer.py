@@ -431,7 +431,7 @@ def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> 
         raise ValueError("train.patience and train.bleu_every need text to validate with; wanted data.valid")
     if config.train.patience and not config.train.validate_every:
         raise ValueError("train.patience counts validations by loss; wanted train.validate_every above 0")
-    kinds = (config.model.encoder_attention, config.model.decoder_attention, config.model.cross_attention)
+    kinds = config.model.attention_kinds.values()
     for name in ("threshold", "target_sparsity"):
         if getattr(config.model, name) and all(kind_of(kind).is_distribution for kind in kinds):
             raise ValueError(f"model.{name} is {getattr(config.model, name)}, and no attention here has such a thing: "
