@@ -11,9 +11,6 @@ from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks
 from rela.device import triton_is_installed
 
-FUSED_WEIGHTS = ("relu", "relu2", "leaky_relu")
-FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
-
 
 def attend(
     q: Tensor,
@@ -84,16 +81,19 @@ def check_dense(
 
 def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor | None = None) -> str | None:
     """The first reason the fused kernel cannot serve this call, or None if it can."""
-    if kind.weights not in FUSED_WEIGHTS:
-        return f"{kind.weights} weights have no fused kernel; it has {', '.join(FUSED_WEIGHTS)}"
+    from rela.kernels.attention.activations import ACTIVATIONS
+    from rela.kernels.attention.problem import LARGEST_HEAD, TYPES
+
+    if kind.weights not in ACTIVATIONS:
+        return f"{kind.weights} weights have no fused kernel; it has {', '.join(ACTIVATIONS)}"
     if not q.is_cuda:
         return f"the fused kernel runs on CUDA tensors, and q is on {q.device.type}"
     if not triton_is_installed():
         return "Triton is not installed"
-    if q.dtype not in FUSED_TYPES:
+    if q.dtype not in TYPES:
         return f"the fused kernel takes float32, bfloat16 and float16, and q is {q.dtype}"
-    if q.size(-1) > 256:
-        return f"the fused kernel takes head sizes up to 256, and q has {q.size(-1)}"
+    if q.size(-1) > LARGEST_HEAD:
+        return f"the fused kernel takes head sizes up to {LARGEST_HEAD}, and q has {q.size(-1)}"
     if v is not None and v.size(-1) != q.size(-1):
         return f"the fused kernel takes one head size, and q has {q.size(-1)}, v {v.size(-1)}"
     if mask is not None and mask.dtype != torch.bool:

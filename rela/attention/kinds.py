@@ -8,6 +8,8 @@ DISTRIBUTIONS = ("softmax", "sparsemax", "entmax15", "entmax", "topk")
 """Weights whose rows sum to one: they ignore a constant added to the scores, so a threshold means nothing to them."""
 RECTIFIERS = ("relu", "relu2", "gelu", "leaky_relu")
 """Weights that act on each score alone."""
+WEIGHTS = DISTRIBUTIONS + RECTIFIERS
+"""Every name of weights there is; `rela.attention.weights` has the function of each."""
 NORMS = ("none", "layer", "rms", "rms-i", "gated-rms", "gated-layer")
 
 # The argument behind the colon in "entmax:1.3" and "topk:8".
@@ -43,8 +45,8 @@ class Kind:
             if not isinstance(getattr(self, field), str):
                 raise TypeError(f"{field} is a {type(getattr(self, field)).__name__}; wanted a name")
         name, parameter = split_parameter(self.weights)
-        if name not in DISTRIBUTIONS + RECTIFIERS:
-            raise ValueError(f"weights are {self.weights!r}; wanted one of {', '.join(DISTRIBUTIONS + RECTIFIERS)}")
+        if name not in WEIGHTS:
+            raise ValueError(f"weights are {self.weights!r}; wanted one of {', '.join(WEIGHTS)}")
         if (name in PARAMETERS) != (parameter is not None):
             wanted = PARAMETERS[name][1] if name in PARAMETERS else f"{name} without a parameter"
             raise ValueError(f"weights are {self.weights!r}; wanted {wanted}")
@@ -82,7 +84,7 @@ def kind_of(kind: str | Kind) -> Kind:
     if kind in PRESETS:
         return PRESETS[kind]
     weights, _, norm = kind.partition("+")
-    if split_parameter(weights)[0] not in DISTRIBUTIONS + RECTIFIERS:
+    if split_parameter(weights)[0] not in WEIGHTS:
         known = ", ".join([*PRESETS, "entmax:α", "topk:k"])
         raise ValueError(f"kind is {kind!r}; wanted one of {known}, or weights+norm such as relu2+rms")
     return Kind(weights, norm or "none")

@@ -7,6 +7,7 @@ a row where every key is forbidden, and no gradient flows through it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -16,6 +17,26 @@ from torch import Tensor
 from rela.attention.kinds import split_parameter
 
 WeightFunction = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def rectifier(zero_at_zero: bool = False) -> Callable[[Callable[[Tensor], Tensor]], WeightFunction]:
+    """A decorator that gives a function of each score alone its mask: forbidden keys weigh zero and pass no gradient.
+
+    Forbidden scores are set to 0 before the function, so that what was there reaches no slope, and their weights to 0
+    after it. A function that is 0 at 0 needs only the first, and may say so with `zero_at_zero`.
+    """
+
+    def with_mask(function: Callable[[Tensor], Tensor]) -> WeightFunction:
+        @functools.wraps(function)
+        def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+            if allowed is None:
+                return function(scores)
+            masked = function(scores.masked_fill(~allowed, 0.0))
+            return masked if zero_at_zero else masked.masked_fill(~allowed, 0.0)
+
+        return weights
+
+    return with_mask
 
 
 def softmax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
@@ -58,41 +79,48 @@ def topk(count: int) -> WeightFunction:
     return weights
 
 
-def relu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+@rectifier(zero_at_zero=True)
+def relu(scores: Tensor) -> Tensor:
     """max(0, s): equation 3 of the paper. A row may be all zero: null attention."""
-    return F.relu(forbid(scores, allowed))
+    return F.relu(scores)
 
 
-def relu2(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+@rectifier(zero_at_zero=True)
+def relu2(scores: Tensor) -> Tensor:
     """max(0, s)², smooth at zero."""
-    return F.relu(forbid(scores, allowed)).square()
+    return F.relu(scores).square()
 
 
-def gelu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+@rectifier(zero_at_zero=True)
+def gelu(scores: Tensor) -> Tensor:
     """s Φ(s): row 9 of Table 1."""
-    return F.gelu(forbid(scores, allowed))
+    return F.gelu(scores)
 
 
-def leaky_relu(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
+@rectifier(zero_at_zero=True)
+def leaky_relu(scores: Tensor) -> Tensor:
     """max(s, s/100): row 10 of Table 1."""
-    return F.leaky_relu(forbid(scores, allowed))
+    return F.leaky_relu(scores)
+
+
+FUNCTIONS: dict[str, WeightFunction] = {
+    "softmax": softmax,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+    "relu": relu,
+    "relu2": relu2,
+    "gelu": gelu,
+    "leaky_relu": leaky_relu,
+}
+"""The weights without a parameter, by their names in `rela.attention.kinds.WEIGHTS`."""
 
 
 def weights_of(name: str) -> WeightFunction:
     """The function of a weights' name, such as "relu" or "entmax:1.3"."""
     name, parameter = split_parameter(name)
-    plain: dict[str, WeightFunction] = {
-        "softmax": softmax, "sparsemax": sparsemax, "entmax15": entmax15,
-        "relu": relu, "relu2": relu2, "gelu": gelu, "leaky_relu": leaky_relu,
-    }  # fmt: skip
     if parameter is None:
-        return plain[name]
+        return FUNCTIONS[name]
     return entmax(parameter) if name == "entmax" else topk(int(parameter))
-
-
-def forbid(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    """Zero where a query may not look: every rectifier maps that to zero, and what was there reaches no slope."""
-    return scores if allowed is None else scores.masked_fill(~allowed, 0.0)
 
 
 def on_simplex(alpha: float, scores: Tensor, allowed: Tensor | None) -> Tensor:

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 
 import rela
+from rela.attention import kinds
 
-WEIGHTS = ("softmax", "sparsemax", "entmax15", "entmax:1.3", "topk:3", "relu", "relu2", "gelu", "leaky_relu")
+PARAMETERS = {"entmax": "entmax:1.3", "topk": "topk:3"}
+WEIGHTS = tuple(PARAMETERS.get(name, name) for name in kinds.WEIGHTS)
 KINDS = (*rela.PRESETS, "entmax:1.3", "topk:3", "relu2+rms", "gelu+layer", "leaky_relu")
 RECTIFYING = ("relu", "relu2")
 """Weights that can be exactly zero everywhere in a row: null attention."""

@@ -16,6 +16,7 @@ import rela
 from rela.attention import dispatch, packed
 from rela.attention.packed import flash_softmax, through_padding
 from rela.device import triton_is_installed
+from rela.kernels.attention.activations import ACTIVATIONS
 from tests.attention.attention_cases import normal
 
 interpreted = pytest.mark.skipif(
@@ -52,7 +53,7 @@ OPTIONS = {
 
 @interpreted
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("weights", ["relu", "relu2", "leaky_relu"])
+@pytest.mark.parametrize("weights", ACTIVATIONS)
 def test_dense(weights: str, options: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "why_not_fused", lambda *_: None)
     q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)

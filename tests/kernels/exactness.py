@@ -3,15 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from rela.attention.weights import weights_of as equation_of
+from rela.kernels.attention import activations
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "relu2": lambda scores: F.relu(scores).square(),
-    "leaky_relu": F.leaky_relu,
-}
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {name: equation_of(name) for name in activations.ACTIVATIONS}
 
 
 def weights_of(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rela.kernels.search.beam_step import Hypotheses
     from rela.kernels.search.step_layers import Change, Norm
 
-WEIGHTS = ("softmax", "relu", "relu2", "leaky_relu")
 NORMS = ("none", "rms", "rms-i", "gated-rms")
 # Up to so many rows all kernels of a step are ours, and each starts early; beyond it cuBLAS is faster.
 CHAIN_ROWS = 256
@@ -37,16 +36,20 @@ ENCODER_QUERIES = 32
 
 def why_not_fast(model: Transformer) -> str | None:
     """The first reason why `Network` cannot stand for a model, or None if it can."""
+    from rela.kernels.attention.activations import ACTIVATIONS
+    from rela.kernels.attention.problem import LARGEST_HEAD
+
     if not triton_is_installed():
         return "Triton is not installed"
+    known = ("softmax", *ACTIVATIONS)
     for attention in attentions(model):
         kind = attention.kind
-        if kind.weights not in WEIGHTS:
-            return f"{kind.weights} weights have no decoding kernel; there is one for {', '.join(WEIGHTS)}"
+        if kind.weights not in known:
+            return f"{kind.weights} weights have no decoding kernel; there is one for {', '.join(known)}"
         if kind.norm not in NORMS:
             return f"the norm {kind.norm} is not part of a decoding kernel; {', '.join(NORMS)} are"
-        if attention.head_dim > 256:
-            return f"decoding kernels take head sizes up to 256, and the model has {attention.head_dim}"
+        if attention.head_dim > LARGEST_HEAD:
+            return f"decoding kernels take head sizes up to {LARGEST_HEAD}, and the model has {attention.head_dim}"
     return None
 
 

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
-    activate,
-    differentiate,
     dropout_key,
     head_of,
     kept,
     load_mask,
     load_rows,
     seeing_queries,
+    seen_gradients,
     seen_keys,
+    seen_weights,
     shifted,
     store_rows,
 )
@@ -151,6 +151,7 @@ def query_gradient_kernel(
     D: tl.constexpr,
     BD: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    RECTIFIES: tl.constexpr,
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     BT: tl.constexpr,
@@ -208,20 +209,18 @@ def query_gradient_kernel(
             # [BT, BS]
             b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
             o_s = i_s + o_col
+            m_seen = None
             if RAGGED:
                 m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
                 if mask is not None:
                     m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
-                b_s = tl.where(m_seen, b_s, 0.0)
             busy = True
             if SKIP:
-                busy = tl.max(tl.abs(activate(b_s, ACTIVATION))) != 0.0
+                busy = tl.max(tl.abs(seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES))) != 0.0
             if busy:
                 b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
                 b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
-                b_ds = differentiate(b_dp, b_s, ACTIVATION)
-                if RAGGED and ACTIVATION == "leaky_relu":
-                    b_ds = tl.where(m_seen, b_ds, 0.0)  # a leaky weight has a slope at zero too
+                b_ds = seen_gradients(b_dp, b_s, m_seen, ACTIVATION, RECTIFIES)
                 if seed is not None:
                     b_ds = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_ds, 0.0)
                 if d_theta is not None:
@@ -270,6 +269,7 @@ def key_gradient_kernel(
     D: tl.constexpr,
     BD: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    RECTIFIES: tl.constexpr,
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     BT: tl.constexpr,
@@ -332,23 +332,21 @@ def key_gradient_kernel(
                 # [BS, BT]
                 b_s = shifted(tl.dot(b_k, tl.trans(b_q), input_precision=PRECISION), score_scale, b_theta)
                 o_t = i_t + o_col
+                m_seen = None
                 if RAGGED:
                     m_seen = (o_t[None, :] >= b_begin[:, None]) & (o_t[None, :] < b_end[:, None]) & (o_s < S)[:, None]
                     if mask is not None:
                         m_seen = load_mask(
                             head_of(mask, mask_strides, i_b, i_h), mask_strides, o_t[None, :], o_s[:, None], m_seen
                         )
-                    b_s = tl.where(m_seen, b_s, 0.0)
-                b_w = activate(b_s, ACTIVATION)
+                b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
                 busy = True
                 if SKIP:
                     busy = tl.max(tl.abs(b_w)) != 0.0
                 if busy:
                     b_do = load_rows(d_out_head, i_t, d_out_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
                     b_dp = tl.dot(b_v, tl.trans(b_do), input_precision=PRECISION)
-                    b_ds = differentiate(b_dp, b_s, ACTIVATION)
-                    if RAGGED and ACTIVATION == "leaky_relu":
-                        b_ds = tl.where(m_seen, b_ds, 0.0)
+                    b_ds = seen_gradients(b_dp, b_s, m_seen, ACTIVATION, RECTIFIES)
                     if seed is not None:
                         m_kept = kept(key_0, key_1, drop_below, o_t[None, :], o_s[:, None])
                         b_w = tl.where(m_kept, b_w, 0.0)

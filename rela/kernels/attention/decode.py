@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div, power_of_2, processors
-from rela.kernels.attention.scores import activate, head_of, load_rows, shifted
+from rela.kernels.attention.scores import head_of, load_rows, seen_weights, shifted
 from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.hopper import dispatch as hopper
 
@@ -77,6 +77,7 @@ def decode(problem: Problem, splits: int | None = None, split: Split | None = No
             BR=max(16, power_of_2(H // Hk * T)),
             BS=BS,
             ACTIVATION=problem.activation,
+            RECTIFIES=problem.record.rectifies,
             PRECISION="ieee",  # of float32 alone; memory is the bound here, and exactness is free
             num_warps=split.warps,
             num_stages=split.stages,
@@ -129,6 +130,7 @@ def decode_kernel(
     BR: tl.constexpr,
     BS: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    RECTIFIES: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -162,7 +164,7 @@ def decode_kernel(
         # [BR, BS]
         b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
         m_seen = (o_t < T)[:, None] & (i_s + o_col < last)[None, :]
-        b_w = activate(tl.where(m_seen, b_s, 0.0), ACTIVATION)
+        b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
         # a masked row of V costs no traffic
         m_v = (tl.max(tl.abs(b_w), axis=0) != 0.0)[:, None] & (o_d < D)[None, :]
         p_v = v + i_s * tl.cast(v_strides[2], tl.int64) + o_col[:, None] * v_strides[2] + o_d[None, :]

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
-    activate,
     dropout_key,
     head_of,
     kept,
     load_mask,
     load_rows,
     seen_keys,
+    seen_weights,
     shifted,
     store_rows,
 )
@@ -93,6 +93,7 @@ def forward_kernel(
     D: tl.constexpr,
     BD: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    RECTIFIES: tl.constexpr,
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     BT: tl.constexpr,
@@ -153,12 +154,12 @@ def forward_kernel(
             # [BT, BS]; no running maximum, no rescaling
             b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
             o_s = i_s + o_col
+            m_seen = None
             if RAGGED:
                 m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
                 if mask is not None:
                     m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
-                b_s = tl.where(m_seen, b_s, 0.0)
-            b_w = activate(b_s, ACTIVATION)
+            b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
             if nonzeros is not None:
                 b_count += (b_w != 0.0).to(tl.int32)
                 b_seen = b_w

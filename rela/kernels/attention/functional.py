@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 import rela.kernels.attention.operators  # noqa: F401  registers torch.ops.rela
+from rela.kernels.attention.activations import ACTIVATIONS
+from rela.kernels.attention.problem import LARGEST_HEAD, TYPES
 
-ACTIVATIONS = ("relu", "relu2", "leaky_relu")
-LARGEST_HEAD = 256
 MOST_DECODE_ROWS = 64  # queries of the heads that share a key head
-TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def relu_attention(

@@ -6,6 +6,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from rela.kernels.attention.activations import ACTIVATIONS, Activation
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of queries, keys and values
+LARGEST_HEAD = 256
 # of float32 products: three TF32 products, on the H200 three times as fast as "ieee" and closer to float64
 PRECISION = "tf32x3"
 
@@ -61,20 +65,25 @@ class Problem:
     dropout: float
 
     @property
+    def record(self) -> Activation:
+        """What is known of the activation."""
+        return ACTIVATIONS[self.activation]
+
+    @property
     def scale_waits(self) -> bool:
         """Whether the scale is applied to the output rather than to every score.
 
-        The activations are homogeneous: act(x · scale − θ) = scaleᵖ · act(x − θ / scale). In float16 the unscaled
-        scores might overflow when they become weights.
+        For a homogeneous activation act(x · scale − θ) = scaleᵖ · act(x − θ / scale). In float16 the unscaled scores
+        might overflow when they become weights.
         """
-        return self.scale > 0 and self.q.dtype != torch.float16
+        return self.record.degree is not None and self.scale > 0 and self.q.dtype != torch.float16
 
     def scales(self) -> tuple[float | None, float, float, float]:
         """Factors of the scores (None for one), of θ, of the output and dV, and of dQ and dK."""
         survivors = 1.0 / (1.0 - self.dropout)
-        if not self.scale_waits:
+        if self.record.degree is None or not self.scale_waits:
             return self.scale, 1.0, survivors, self.scale * survivors
-        factor = self.scale ** (2 if self.activation == "relu2" else 1) * survivors
+        factor = self.scale**self.record.degree * survivors
         return None, 1.0 / self.scale, factor, factor
 
     @property
@@ -121,6 +130,7 @@ class Problem:
             "D": D,
             "BD": max(16, power_of_2(D)),
             "ACTIVATION": self.activation,
+            "RECTIFIES": self.record.rectifies,
             "CAUSAL": self.causal,
             "PRECISION": PRECISION,
         }

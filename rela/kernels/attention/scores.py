@@ -81,24 +81,56 @@ def shifted(b_product, score_scale, b_theta):
 @triton.jit
 def activate(b_score, ACTIVATION: tl.constexpr):
     """Weights from scores. NaN stays NaN, as in torch.relu."""
-    if ACTIVATION == "leaky_relu":
+    if ACTIVATION == "relu":
+        b_weight = tl.maximum(b_score, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    elif ACTIVATION == "relu2":
+        b_weight = tl.maximum(b_score, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        b_weight = b_weight * b_weight
+    elif ACTIVATION == "leaky_relu":
         b_weight = tl.where(b_score > 0.0, b_score, b_score * LEAK)
     else:
-        b_weight = tl.maximum(b_score, 0.0, propagate_nan=tl.PropagateNan.ALL)
-        if ACTIVATION == "relu2":
-            b_weight = b_weight * b_weight
+        tl.static_assert(False, "activate has no code for this activation")
     return b_weight
 
 
 @triton.jit
 def differentiate(b_dweight, b_score, ACTIVATION: tl.constexpr):
     """Gradient of the scores from that of the weights; the slope at zero is the one from the left, as in PyTorch."""
-    if ACTIVATION == "leaky_relu":
+    if ACTIVATION == "relu":
+        b_dscore = tl.where(b_score <= 0.0, 0.0, b_dweight)
+    elif ACTIVATION == "relu2":
+        b_dscore = tl.where(b_score <= 0.0, 0.0, b_dweight) * 2.0 * b_score
+    elif ACTIVATION == "leaky_relu":
         b_dscore = tl.where(b_score > 0.0, b_dweight, b_dweight * LEAK)
     else:
-        b_dscore = tl.where(b_score <= 0.0, 0.0, b_dweight)
-        if ACTIVATION == "relu2":
-            b_dscore = b_dscore * 2.0 * b_score
+        tl.static_assert(False, "differentiate has no code for this activation")
+    return b_dscore
+
+
+@triton.jit
+def seen_weights(b_score, m_seen, ACTIVATION: tl.constexpr, RECTIFIES: tl.constexpr):
+    """Weights from scores; exactly zero where m_seen is False, whatever the activation of zero is. None: all are seen."""
+    if m_seen is None:
+        b_weight = activate(b_score, ACTIVATION)
+    elif RECTIFIES:
+        b_weight = activate(tl.where(m_seen, b_score, 0.0), ACTIVATION)
+    else:
+        b_weight = tl.where(m_seen, activate(b_score, ACTIVATION), 0.0)
+    return b_weight
+
+
+@triton.jit
+def seen_gradients(b_dweight, b_score, m_seen, ACTIVATION: tl.constexpr, RECTIFIES: tl.constexpr):
+    """Gradient of the scores from that of the weights; exactly zero where m_seen is False. None: all are seen.
+
+    A rectifier has no slope at a score of zero, so that the masked score of `seen_weights` serves here too.
+    """
+    if m_seen is None:
+        b_dscore = differentiate(b_dweight, b_score, ACTIVATION)
+    elif RECTIFIES:
+        b_dscore = differentiate(b_dweight, tl.where(m_seen, b_score, 0.0), ACTIVATION)
+    else:
+        b_dscore = tl.where(m_seen, differentiate(b_dweight, b_score, ACTIVATION), 0.0)
     return b_dscore
 
 

@@ -55,10 +55,10 @@ def skips(problem: Problem) -> bool:
     """Whether looking for empty tiles is likely to pay.
 
     The branch stops V from being loaded ahead, which cost more than it saved wherever it was measured without a mask,
-    even with 94 % of the tiles empty. Under a mask little is loaded ahead anyway, and whole tiles are often hidden. A
-    leaky weight is never zero, and has a slope where it is.
+    even with 94 % of the tiles empty. Under a mask little is loaded ahead anyway, and whole tiles are often hidden.
+    Only a rectifier has no slope where its weight is zero.
     """
-    return problem.mask is not None and problem.activation != "leaky_relu"
+    return problem.mask is not None and problem.record.rectifies
 
 
 def one_pass(problem: Problem) -> bool:

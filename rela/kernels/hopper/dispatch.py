@@ -15,7 +15,7 @@ HEAD_SIZES = (64, 128)
 TYPES = (torch.bfloat16, torch.float16)
 LEAST = 128  # queries and keys; at 64 and D = 64 the plain kernels are the faster ones
 LEAST_DECODED = 512  # keys when decoding; where the plain kernel becomes faster was not measured
-MOST_DROPPED = 0.96  # beyond that a comparison meets float16's NaN (hopper_dropout.py)
+MOST_DROPPED = 0.96  # beyond that a comparison meets float16's NaN (dropout.py)
 QUERIES = 8  # when decoding, of all heads that share a head of keys
 
 
@@ -40,7 +40,7 @@ def fits(problem: Problem) -> bool:
     return (
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
-        and problem.activation == "relu"
+        and problem.record.on_hopper
         and problem.usual_q >= LEAST
         and problem.usual_k >= LEAST
         and all(x is None for x in restricted)
@@ -58,7 +58,7 @@ def fits_decoding(problem: Problem) -> bool:
     return (
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
-        and problem.activation == "relu"
+        and problem.record.on_hopper
         and q.shape[1] // k.shape[1] * q.shape[2] <= QUERIES
         and k.shape[2] >= LEAST_DECODED
         and describable(k)

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.attention.problem import PRECISION, ceil_div, power_of_2
-from rela.kernels.attention.scores import activate
+from rela.kernels.attention.scores import activate, seen_weights
 from rela.kernels.early_launch import early, let_next_start, wait_for_results
 
 SLOTS = 128  # of one block of the cache
@@ -234,7 +234,7 @@ def attend_block(
         b_out *= b_shrink[:, None]
         b_highest = b_new
     else:
-        b_w = activate(tl.where(m_seen, b_score, 0.0), ACTIVATION)
+        b_w = seen_weights(b_score, m_seen, ACTIVATION, RECTIFIES=False)
     return tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION), b_highest, b_total
 
 

@@ -62,7 +62,7 @@ def test_grouped_queries(Hk, deterministic):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
 def test_key_lengths(causal, activation, kind):
     q, k, v = qkv(B=4, T=35, S=40)
@@ -71,7 +71,7 @@ def test_key_lengths(causal, activation, kind):
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 35, 40), (1, 2, 1, 40), (2, 1, 35, 1), (1, 1, 35, 40), (2, 1, 1, 40)])
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_boolean_masks_broadcast(shape, activation):
     mask = draw(*shape, seed=7) > 0
     assert_right(*qkv(T=35, S=40), draw(2, seed=5) * 0.3, mask=mask, activation=activation, causal=True)
@@ -125,14 +125,16 @@ def test_rows_that_look_at_nothing_are_null():
         assert all(x.abs().max() == 0 for x in (out, *torch.autograd.grad(out.sum(), [q, v])))
 
 
-@pytest.mark.parametrize(("activation", "slope"), [("relu", 0.0), ("relu2", 0.0), ("leaky_relu", 0.01)])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_the_slope_at_a_score_of_zero_is_the_one_from_the_left(activation, slope, deterministic):
+def test_the_slope_at_a_score_of_zero_is_that_of_pytorch(activation, deterministic):
+    zero = torch.zeros((), requires_grad=True)
+    (slope,) = torch.autograd.grad(ACTIVATIONS[activation](zero), zero)
     q = torch.zeros(1, 1, 20, 16, device=DEVICE, requires_grad=True)
     k, v = draw(1, 1, 20, 16, seed=1), draw(1, 1, 20, 16, seed=2)
     out = relu_attention(q, k, v, scale=1.0, activation=activation, deterministic=deterministic)
     (dq,) = torch.autograd.grad(out, q, torch.ones_like(out))
-    expected = slope * v.sum(-1, keepdim=True).mT.expand(1, 1, 20, 20) @ k
+    expected = slope.to(DEVICE) * v.sum(-1, keepdim=True).mT.expand(1, 1, 20, 20) @ k
     torch.testing.assert_close(dq, expected)
 
 
@@ -218,7 +220,7 @@ def test_the_operators_keep_their_contract():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"activation": "gelu"}, "activation must be one of relu, relu2, leaky_relu; got 'gelu'"),
+        ({"activation": "gelu"}, f"activation must be one of {', '.join(ACTIVATIONS)}; got 'gelu'"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
         ({"threshold": torch.zeros(3)}, "threshold must be one number for each of 2 heads"),
         ({"key_lengths": torch.zeros(2)}, "key_lengths must be 2 integers"),

@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("triton")
 
 from rela.kernels.attention.functional import relu_attention, relu_attention_packed
-from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw, reference
+from tests.kernels.exactness import ACTIVATIONS, DEVICE, assert_as_exact_as, draw, reference
 
 RATE = 0.3
 
@@ -55,7 +55,7 @@ def test_the_mask_of_a_query_and_key_does_not_depend_on_the_rest():
 
 
 @pytest.mark.parametrize("deterministic", [False, True], ids=["one pass", "two passes"])
-@pytest.mark.parametrize("activation", ["relu", "relu2", "leaky_relu"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_forward_and_backward_use_the_same_mask(activation, deterministic):
     q, k, v = draw(2, 2, 35, 24, seed=1), draw(2, 2, 40, 24, seed=2), draw(2, 2, 40, 24, seed=3)
     kept = mask_of(2, 2, 35, 40, seed=9)

@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from rela.kernels.attention import activations
 from rela.kernels.attention.functional import relu_attention, relu_attention_with_statistics
 from tests.kernels.exactness import ACTIVATIONS, DEVICE, draw, seen_by, weights_of
 
@@ -21,7 +22,7 @@ def test_they_describe_the_weights():
         seen = seen_by(q, k, **visibility)
         weights = weights_of(q, k, **options, seen=seen)
         null = (weights == 0).all(-1)
-        assert null.any() == (activation != "leaky_relu")
+        assert null.any() == activations.ACTIVATIONS[activation].rectifies
         assert torch.equal(out, relu_attention(q, k, v, **options, **visibility))
         assert torch.equal(nonzeros.long(), (weights != 0).sum(-1))
         top, where = weights.masked_fill(~seen, -torch.inf).max(-1)

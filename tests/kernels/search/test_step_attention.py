@@ -2,18 +2,15 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
 from rela.kernels.search import step_attention
 from rela.kernels.search.step_attention import attend_blocks, attend_cache, groups_of
+from tests.kernels.exactness import ACTIVATIONS as FUSED
 from tests.kernels.exactness import DEVICE, draw
 
-ACTIVATIONS = {
-    "softmax": lambda scores: scores.softmax(-1), "relu": F.relu, "relu2": lambda scores: F.relu(scores).square(),
-    "leaky_relu": F.leaky_relu,
-}  # fmt: skip
+ACTIVATIONS = {"softmax": lambda scores: scores.softmax(-1), **FUSED}
 
 
 def equation(q, k, v, heads, activation, threshold, gate):

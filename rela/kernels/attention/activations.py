@@ -1,0 +1,29 @@
+"""The activations that the kernels compute: one record each. Their Triton code is in scores.py, under the same names.
+
+This module imports no Triton, so that it can be asked what is fused where Triton is not installed.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What the kernels know of an activation f beside its code, `activate` and `differentiate` in scores.py.
+
+    The defaults are right for every f: the kernels then scale the scores, and set the weight and the gradient of a
+    hidden key to zero themselves, whatever f and its slope are at zero.
+    """
+
+    degree: int | None = None
+    """p where f(a · s) = aᵖ · f(s) for every a > 0: the scale may then be applied to the output instead of every score."""
+    rectifies: bool = False
+    """f(s) and f'(s) are exactly 0 for every s ≤ 0: a score of 0 then hides a key, and empty tiles may be skipped."""
+    on_hopper: bool = False
+    """The kernels in rela/kernels/hopper compute it too."""
+
+
+ACTIVATIONS = {
+    "relu": Activation(degree=1, rectifies=True, on_hopper=True),
+    "relu2": Activation(degree=2, rectifies=True),
+    "leaky_relu": Activation(degree=1),
+}
