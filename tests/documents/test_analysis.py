@@ -1,4 +1,4 @@
-"""What docs/analysis.md and docs/paper.md name is there: functions, commands, options and figures."""
+"""What the pages on analysis and the paper name is there: functions, commands, options and figures."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ from rela.report.single import FIGURES
 from rela.report.tables import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("analysis.md", "paper.md")
+PAGES = ("analysis.md", "alignment.md", "filtering.md", "paper.md")
 
 
 def text(page):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import rela
@@ -24,15 +25,21 @@ def blocks(document: str, language: str) -> list[tuple[str, str]]:
     return [(name, body) for found, name, body in BLOCK.findall(text) if found == language]
 
 
-def test_the_examples_run(capsys):
-    """All of docs/attention.md, from top to bottom, as one program."""
+@pytest.mark.parametrize(
+    ("page", "count", "printed"),
+    [
+        ("docs/attention.md", 7, "softmax weights have no fused kernel"),
+        ("docs/thresholds.md", 1, ""),
+        ("docs/replace-attention.md", 1, "6 × torch.nn.MultiheadAttention, now rela-g: encoder.layers.0.self_attn"),
+    ],
+)
+def test_the_examples_run(page: str, count: int, printed: str, capsys: pytest.CaptureFixture[str]):
+    """All examples of a page, from top to bottom, as one program."""
     torch.manual_seed(0)
-    examples = blocks("docs/attention.md", "python")
-    assert len(examples) >= 9
-    exec(compile("\n".join(code for _, code in examples), "docs/attention.md", "exec"), {})
-    printed = capsys.readouterr().out
-    assert "6 × torch.nn.MultiheadAttention, now rela-g: encoder.layers.0.self_attn" in printed
-    assert "softmax weights have no fused kernel" in printed
+    examples = blocks(page, "python")
+    assert len(examples) >= count
+    exec(compile("\n".join(code for _, code in examples), page, "exec"), {})
+    assert printed in capsys.readouterr().out
 
 
 def test_the_tables_name_everything():

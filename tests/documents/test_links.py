@@ -1,0 +1,99 @@
+"""Documents point at what exists: links, headings, paths, and names of functions; their lines are at most 100 wide."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+WIDTH = 100
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+PATH = re.compile(r"(?<![\w/.-])((?:rela|tests|benchmarks|experiments|configs|results)/[\w./-]*\w\.(?:py|md|yaml))\b")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def prose(page: Path) -> list[tuple[int, str]]:
+    """(number, line) of the lines outside fenced and indented code."""
+    kept, fenced = [], False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            kept.append((number, line))
+    return kept
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """(text, target) of each link of a page to another file or heading of the repository."""
+    text = "\n".join(line for _, line in prose(page))
+    return [(name, target) for name, target in LINK.findall(text) if "://" not in target]
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The headings of a page as GitHub writes them in an address."""
+    headings = [line.lstrip("#").strip() for _, line in prose(page) if line.startswith("#")]
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+@cache
+def definitions(module: Path) -> frozenset[str]:
+    """The functions, classes, methods and constants that a Python file defines."""
+    names = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return frozenset(names)
+
+
+@pages
+def test_links_point_to_files_and_headings(page: Path) -> None:
+    for text, target in links(page):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: [{text}]({target}) points to no file"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name}: [{text}]({target}) points to no heading of {file.name}"
+
+
+@pages
+def test_links_named_after_a_function_point_to_its_file(page: Path) -> None:
+    for text, target in links(page):
+        if re.fullmatch(r"`\w+`", text) and target.endswith(".py"):
+            module = (page.parent / target).resolve()
+            assert text.strip("`") in definitions(module), f"{page.name}: {module.name} does not define {text}"
+
+
+@pages
+def test_paths_named_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":  # names what was there in the past
+        return
+    for path in PATH.findall(page.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), f"{page.name} names {path}, which is not there"
+
+
+@pages
+def test_prose_lines_are_short(page: Path) -> None:
+    for number, line in prose(page):
+        if not line.startswith("|") and not LINK.search(line):
+            assert len(line) <= WIDTH, f"{page.name}:{number} has {len(line)} characters; wanted at most {WIDTH}"
+
+
+def test_something_was_looked_at() -> None:
+    """The patterns above find what is known to be there: no test passes because it reads nothing."""
+    assert len(PAGES) > 10
+    glossary = ROOT / "docs" / "glossary.md"
+    assert ("`null_rate`", "../rela/analysis/nulls.py") in links(glossary)
+    assert "null-rate" in anchors(glossary)
+    assert "null_rate" in definitions(ROOT / "rela/analysis/nulls.py")
+    assert "rela/decoding/beam.py" in PATH.findall(ROOT.joinpath("docs/translating.md").read_text(encoding="utf-8"))
