@@ -1,20 +1,32 @@
-"""Rectified linear attention (ReLA, arXiv 2104.07012) for PyTorch, and the translation laboratory around it."""
+"""Rectified linear attention (ReLA, arXiv 2104.07012) for PyTorch, and the translation laboratory around it.
+
+`import rela` is immediate: PyTorch and the attention library are imported when one of the names below is first used.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rela.attention.cache import KVCache
-from rela.attention.dispatch import attend, attention_weights
-from rela.attention.kinds import NORMS, PRESETS, Kind
-from rela.attention.multihead import MultiheadAttention
-from rela.attention.norms import GatedRMSNorm, LayerNorm, RMSNorm
-from rela.attention.packed import attend_packed
-from rela.attention.replace import replace_attention
-from rela.attention.sparsity import collect_sparsity_penalty, null_rate, sparsity_penalty, sparsity_rate
-
 if TYPE_CHECKING:
+    from rela.attention import (
+        NORMS,
+        PRESETS,
+        GatedRMSNorm,
+        Kind,
+        KVCache,
+        LayerNorm,
+        MultiheadAttention,
+        RMSNorm,
+        attend,
+        attend_packed,
+        attention_weights,
+        collect_sparsity_penalty,
+        null_rate,
+        replace_attention,
+        sparsity_penalty,
+        sparsity_rate,
+    )
     from rela.decoding.translate import Translator
 
 __version__ = "0.1.0"
@@ -45,3 +57,18 @@ def load(path: str | Path, device: str = "auto") -> Translator:
     from rela.decoding.translate import Translator
 
     return Translator.load(path, device)
+
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would take any name for a public one
+
+    def __getattr__(name: str) -> object:
+        """A public name of the library, imported when it is first used, or the package `rela.attention`."""
+        if name != "attention" and name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import rela.attention
+
+        value = rela.attention if name == "attention" else getattr(rela.attention, name)
+        return globals().setdefault(name, value)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, "attention"})

@@ -1,6 +1,6 @@
 """The command line: one table of subcommands, thin over the library.
 
-Heavy imports happen inside the commands, so that `rela --help` waits for PyTorch alone, which the package itself imports.
+Heavy imports, PyTorch among them, happen inside the commands: `rela --help` waits for none of them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+"""The public names of `rela`: imported when they are first used, and for everyone else as if they were always there."""
+
+import ast
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import rela
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints, in which nothing of `rela` has been used before."""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("name", rela.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(rela, name) is getattr(rela, name)
+    assert name in dir(rela)
+    assert name == "load" or getattr(rela, name) is getattr(rela.attention, name)
+
+
+def test_type_checkers_see_the_same_names():
+    """The imports under TYPE_CHECKING are the public names, no more and no fewer, and so is rela.attention.__all__."""
+    tree = ast.parse(Path(rela.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {alias.name for node in ast.walk(block) if isinstance(node, ast.ImportFrom) and node.module == "rela.attention"
+                for alias in node.names}  # fmt: skip
+    assert imported | {"load"} == set(rela.__all__)
+    assert imported == set(rela.attention.__all__)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import rela; shown = rela.MultiheadAttention",
+        "from rela import MultiheadAttention as shown",
+        "from rela import *; shown = MultiheadAttention",
+        "import rela; shown = rela.attention.multihead.MultiheadAttention",
+        "import rela.attention; shown = rela.attention.MultiheadAttention",
+    ],
+)
+def test_each_way_to_a_name_works_first(use):
+    assert python(f"{use}; print(shown.__module__, shown.__name__)") == "rela.attention.multihead MultiheadAttention\n"
+
+
+def test_a_first_use_inside_a_compiled_function_is_traced_whole():
+    code = """
+import torch, rela
+@torch.compile(fullgraph=True, backend="eager")
+def run(q):
+    return rela.attend(q, q, q)
+print(run(torch.ones(1, 2, 3, 4)).shape)
+"""
+    assert python(code).strip() == "torch.Size([1, 2, 3, 4])"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'rela' has no attribute 'atend'"):
+        _ = rela.atend
+    with pytest.raises(ImportError, match="atend"):
+        from rela import atend  # noqa: F401
+
+
+def test_modules_are_pickled_by_a_process_that_imported_nothing_else():
+    module = rela.MultiheadAttention(8, 2)
+    code = f"import pickle; module = pickle.loads({pickle.dumps(module)!r}); print(module.in_proj_weight.double().sum().item())"
+    assert float(python(code)) == pytest.approx(module.in_proj_weight.double().sum().item(), rel=1e-12)
+    assert torch.equal(pickle.loads(pickle.dumps(module)).in_proj_weight, module.in_proj_weight)
