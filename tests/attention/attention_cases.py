@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 import rela
 from rela.attention import kinds
+from rela.attention.weights import weights_of
 
 PARAMETERS = {"entmax": "entmax:1.3", "topk": "topk:3"}
 WEIGHTS = tuple(PARAMETERS.get(name, name) for name in kinds.WEIGHTS)
@@ -34,3 +35,13 @@ def attention(kind: str, size: int = 12, heads: int = 3, dtype: torch.dtype = to
     """A module of `kind` with random parameters, batch first, in float64 unless told otherwise."""
     options = {"batch_first": True, "dtype": dtype, **options}
     return with_random_parameters(rela.MultiheadAttention(size, heads, kind=kind, **options))
+
+
+STEP = 1e-6
+
+
+def away_from_kinks(scores: Tensor, weights: str, allowed: Tensor | None) -> None:
+    """A finite difference across a kink is no derivative: none may lie within a few steps."""
+    p = weights_of(weights)(scores, allowed)
+    for moved in (scores + 10 * STEP, scores - 10 * STEP):
+        assert torch.equal(weights_of(weights)(moved, allowed) == 0, p == 0), "choose another seed"

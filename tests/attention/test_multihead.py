@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 import rela
-from tests.attention.attention_cases import normal, with_random_parameters
+from rela.attention.kinds import kind_of
+from tests.attention.attention_cases import KINDS, attention, normal, with_random_parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched")
-
 B, T, S, C, H = 2, 5, 7, 12, 3
 LAYOUTS = ("batch_first", "batch_second", "unbatched")
 OPTIONS = {
@@ -191,3 +192,24 @@ def test_positional_arguments_are_in_torch_order():
     ours.load_state_dict(theirs.state_dict())
     call = (*inputs("batch_first", 5, 9), padding_mask("bool", ""), True, attn_mask("bool2d", ""), False, False)
     assert_close(ours(*call), theirs(*call), rtol=1e-10, atol=1e-12)
+
+
+STEP = 1e-6
+THRESHOLDED = [kind for kind in KINDS if not kind_of(kind).is_distribution]
+
+
+@pytest.mark.parametrize(("kind", "threshold"), [*((k, 0.0) for k in KINDS), *((k, "learned") for k in THRESHOLDED)])
+def test_modules(kind: str, threshold: float | str):
+    """All parameters at once, threshold included, with a padded key and a null row by mask."""
+    module = attention(kind, 4, 2, threshold=threshold)
+    x = normal(1, 3, 4, seed=11)
+    hidden = torch.tensor([[False, False, True], [True, True, True], [False, True, False]])
+    names, values = zip(*module.named_parameters(), strict=True)
+
+    def call(x: Tensor, *values: Tensor) -> Tensor:
+        return torch.func.functional_call(
+            module, dict(zip(names, values, strict=True)), (x, x, x), {"attn_mask": hidden}
+        )[0]
+
+    assert ("threshold" in names) == (threshold == "learned")
+    assert gradcheck(call, (x.requires_grad_(), *values), eps=STEP, atol=1e-5, rtol=1e-4)

@@ -7,10 +7,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 import rela
-from tests.attention.attention_cases import KINDS, WEIGHTS, attention, normal
+from tests.attention.attention_cases import KINDS, STEP, WEIGHTS, attention, away_from_kinks, normal
 
 few = settings(deadline=None, max_examples=12)
 sizes = {"queries": st.integers(1, 9), "keys": st.integers(1, 11), "seed": st.integers(0, 999)}
@@ -175,3 +177,20 @@ def test_module_dropout_is_off_in_eval_and_on_in_training():
     for need_weights in (True, False):
         assert not torch.equal(*(module.train()(x, x, x, need_weights=need_weights)[0] for _ in range(2)))
         assert torch.equal(*(module.eval()(x, x, x, need_weights=need_weights)[0] for _ in range(2)))
+
+
+@pytest.mark.parametrize("weights", ["relu", "relu2", "gelu", "leaky_relu"])
+def test_attend_and_its_threshold(weights: str):
+    q, k, v = (normal(1, 4 if n == 0 else 2, 3, 5, seed=n + 7).requires_grad_() for n in range(3))
+    theta = torch.tensor([0.3, -0.2, 0.0, 0.1], dtype=torch.float64, requires_grad=True)
+    mask = normal(3, 3, seed=4) > -1.0
+    away_from_kinks(scores_of(q, k, theta).detach(), weights, mask)
+
+    def call(q: Tensor, k: Tensor, v: Tensor, theta: Tensor) -> Tensor:
+        return rela.attend(q, k, v, kind=weights, threshold=theta, mask=mask)
+
+    assert gradcheck(call, (q, k, v, theta), eps=STEP, atol=1e-6)
+
+
+def scores_of(q: Tensor, k: Tensor, theta: Tensor) -> Tensor:
+    return q @ k.repeat_interleave(2, dim=1).mT * q.size(-1) ** -0.5 - theta[:, None, None]

@@ -9,11 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 import rela
 from rela.attention.weights import weights_of
-from tests.attention.attention_cases import WEIGHTS, attention, normal
+from tests.attention.attention_cases import STEP, WEIGHTS, attention, away_from_kinks, normal
 
 DISTRIBUTIONS = ("softmax", "sparsemax", "entmax15", "entmax:1.3", "entmax:3", "topk:3")
 
@@ -181,3 +182,15 @@ def test_a_threshold_is_subtracted_from_the_scores(weights: str):
     q, k = normal(1, 2, 5, 4), normal(1, 2, 6, 4, seed=1)
     expected = weights_of(weights)(q @ k.mT / 2 - 0.3, None)
     assert_close(rela.attention_weights(q, k, kind=weights, threshold=0.3), expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("weights", [*WEIGHTS, "entmax:2.5"])
+def test_weight_functions(weights: str, masked: bool):
+    scores = normal(2, 3, 6, seed=1).requires_grad_()
+    allowed = None
+    if masked:
+        allowed = normal(3, 6, seed=2) > -0.5
+        allowed[1] = False  # a row without keys has a gradient too: zero
+    away_from_kinks(scores.detach(), weights, allowed)
+    assert gradcheck(lambda s: weights_of(weights)(s, allowed), scores, eps=STEP, atol=1e-6)

@@ -1,52 +1,19 @@
 """Preparation: what is written, what is dropped, and what a second run does."""
 
 import io
-import json
 import lzma
-import random
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from rela.config import CorpusConfig, DataConfig
+from rela.config import CorpusConfig
 from rela.data import prepare as preparation
 from rela.data.corpus import CorpusError
 from rela.data.prepare import prepare
 from rela.data.shards import PreparedCorpus
 from rela.data.subwords import Subwords
-
-ENGLISH = ["the cat", "a dog", "sees", "the mouse", "and", "sleeps", "in the house", "today"]
-GERMAN = ["die Katze", "ein Hund", "sieht", "die Maus", "und", "schläft", "im Haus", "heute"]
-
-
-def make_pairs(count, seed=0):
-    generator = random.Random(seed)
-    words = [[generator.randrange(8) for _ in range(generator.randint(1, 6))] for _ in range(count)]
-    return [(" ".join(ENGLISH[w] for w in ws), " ".join(GERMAN[w] for w in ws)) for ws in words]
-
-
-def write_pairs(folder, name, pairs):
-    for side, suffix in ((0, "en"), (1, "de")):
-        (folder / f"{name}.{suffix}").write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
-    return CorpusConfig(f"{name}.en", f"{name}.de")
-
-
-@pytest.fixture
-def config(tmp_path):
-    """A data configuration over a few hundred generated pairs."""
-
-    def make(**changes):
-        defaults = {
-            "root": str(tmp_path),
-            "train": (write_pairs(tmp_path, "train", make_pairs(300)),),
-            "directory": str(tmp_path / "prepared"),
-            "vocabulary_size": 60,
-            "shard_pairs": 64,
-        }
-        return DataConfig(**defaults | changes)
-
-    return make
+from tests.data.parallel_text import make_pairs, write_pairs
 
 
 def texts(corpus, subwords):
@@ -274,49 +241,3 @@ def test_the_report_reads_well(config):
     assert "vocabulary of 60" in text
     assert "of 300 pairs" in text
     assert "longer than max_tokens" in text
-
-
-def test_opening_names_what_is_wrong(config, tmp_path):
-    prepared = tmp_path / "prepared"
-    with pytest.raises(CorpusError, match="holds no prepared corpus"):
-        PreparedCorpus.open(prepared, "train")
-    prepare(config())
-    with pytest.raises(CorpusError, match="has no split 'valid'; it has train"):
-        PreparedCorpus.open(prepared, "valid")
-    corpus = PreparedCorpus.open(prepared, "train")
-    with pytest.raises(IndexError, match="pair 300 of 300"):
-        corpus.pair(300)
-
-    ids = prepared / "ids" / "train-00001.ids"
-    whole = ids.read_bytes()
-    ids.write_bytes(whole[:-2])
-    with pytest.raises(CorpusError, match=r"train-00001\.ids is damaged: \d+ bytes, wanted"):
-        PreparedCorpus.open(prepared, "train")
-    ids.unlink()
-    with pytest.raises(CorpusError, match=r"train-00001\.ids is damaged: none bytes"):
-        PreparedCorpus.open(prepared, "train")
-    ids.write_bytes(whole)
-
-    model = prepared / "subwords.model"
-    model.write_bytes(model.read_bytes() + b"\0")
-    with pytest.raises(CorpusError, match=r"subwords\.model is not the vocabulary"):
-        PreparedCorpus.open(prepared, "train")
-
-    meta = prepared / "meta.json"
-    facts = json.loads(meta.read_text())
-    meta.write_text(json.dumps(facts | {"format": 99}))
-    with pytest.raises(CorpusError, match=r"meta\.json is of another format"):
-        PreparedCorpus.open(prepared, "train")
-    meta.write_text(meta.read_text()[:20])
-    with pytest.raises(CorpusError, match=r"meta\.json is damaged"):
-        prepare(config())
-    assert not prepare(config(), force=True).reused
-    assert len(PreparedCorpus.open(prepared, "train")) == 300
-
-
-def test_wide_vocabularies_keep_their_ids(tmp_path):
-    from rela.data.shards import ShardWriter, shard_files
-
-    writer = ShardWriter(tmp_path, "train", 1, 70_000)
-    writer.add([([69_999, 5], [65_536])], np.zeros(1, np.int64), 0)
-    assert np.fromfile(shard_files(tmp_path, "train", 0)[0], "<u4").tolist() == [69_999, 5, 65_536]

@@ -71,7 +71,7 @@ def test_the_walk_through_adding_a_kind(tmp_path: Path):
     }  # fmt: skip
     for name, diff in edits:
         apply(diff, tmp_path / name)
-    files = ["weights", "gradients", "null_attention", "copies", "packed"]
+    files = ["weights", "reference", "multihead", "null_attention", "copies", "packed"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-k", "silu or known_answers", "-p", "no:cacheprovider",
          *(f"tests/attention/test_{name}.py" for name in files)],

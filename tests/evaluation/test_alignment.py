@@ -13,9 +13,7 @@ from rela.evaluation.alignment import (
     alignment_error_rate,
     read_hypotheses,
     read_links,
-    symmetrise,
 )
-from rela.evaluation.symmetrise import SYMMETRISATIONS
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=20)
 GOLD = st.tuples(LINKS, LINKS).map(lambda pair: GoldLinks(pair[0], pair[0] | pair[1]))
@@ -76,50 +74,6 @@ def test_unequal_files_are_an_error_with_the_sentence():
 def test_a_sure_link_must_be_possible():
     with pytest.raises(ValueError, match=r"\(1, 2\) is not"):
         GoldLinks(frozenset({(1, 2)}), frozenset())
-
-
-@given(LINKS, LINKS)
-def test_symmetrisations_are_nested(forward, backward):
-    smaller = frozenset()
-    for method in SYMMETRISATIONS:
-        links = symmetrise(forward, backward, method)
-        assert smaller <= links <= forward | backward
-        smaller = links
-
-
-@given(LINKS, LINKS)
-def test_final_covers_every_word_the_union_covers(forward, backward):
-    links, union = (symmetrise(forward, backward, method) for method in ("grow-diag-final", "union"))
-    for side in (0, 1):
-        assert {link[side] for link in links} == {link[side] for link in union}
-
-
-@given(LINKS)
-def test_two_directions_that_agree_stay_as_they_are(links):
-    assert {symmetrise(links, links, method) for method in SYMMETRISATIONS} == {links}
-
-
-def test_grow_diag_final_by_hand():
-    forward = frozenset({(0, 0), (1, 0), (2, 1), (5, 5)})
-    backward = frozenset({(0, 0), (1, 1)})
-    # (0, 0) is agreed. Beside it (1, 0) covers source word 1, and (1, 1) target word 1; beside that (2, 1) covers
-    # source word 2. (5, 5) touches none of them: only the final step takes it.
-    grown = {(0, 0), (1, 0), (1, 1), (2, 1)}
-    assert symmetrise(forward, backward, "intersection") == {(0, 0)}
-    assert symmetrise(forward, backward, "grow-diag") == grown
-    assert symmetrise(forward, backward, "grow-diag-final") == grown | {(5, 5)}
-
-
-def test_a_neighbour_between_two_covered_words_is_not_added():
-    forward = frozenset({(0, 0), (1, 1), (0, 1)})
-    backward = frozenset({(0, 0), (1, 1)})
-    assert symmetrise(forward, backward, "grow-diag-final") == {(0, 0), (1, 1)}
-    assert symmetrise(forward, backward, "union") == forward
-
-
-def test_unknown_method_is_named():
-    with pytest.raises(ValueError, match="unknown symmetrisation 'grow'"):
-        symmetrise(frozenset(), frozenset(), "grow")
 
 
 @pytest.mark.skipif("RELA_GOLD" not in os.environ, reason="RELA_GOLD names no folder with rwth-odd.talp")

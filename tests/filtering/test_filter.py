@@ -1,6 +1,5 @@
 """The corpus filter: order, thresholds, bad lines, and the same bytes however often it is stopped."""
 
-import csv
 import json
 import os
 import signal
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import time
 import warnings
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -27,32 +25,10 @@ from rela.filtering.filter import (
     score_corpus,
 )
 from rela.filtering.pair_scores import score_pairs
-from rela.filtering.score_store import RECORD, ScoreStore
+from rela.filtering.score_store import RECORD
 from rela.report.filter_page import write_filter_page
+from tests.filtering.corpora import ATTACK, rows, write_lines
 from tests.tiny_models import tiny_folder, tiny_translator, toy_pairs
-
-ATTACK = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>\tbehind a tab")
-
-
-def write_lines(path, lines):
-    path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() for line in (f"{x}\n" if isinstance(x, str) else x for x in lines)))  # fmt: skip
-    return path
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    """41 pairs in two files, one of them an attack."""
-    pairs = [*toy_pairs(40), ATTACK]
-    return (
-        pairs,
-        write_lines(tmp_path / "c.en", [source for source, _ in pairs]),
-        write_lines(tmp_path / "c.de", [target for _, target in pairs]),
-    )
-
-
-def rows(path):
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def test_scores_are_those_of_the_pairs_in_order(corpus, tmp_path):
@@ -95,49 +71,6 @@ def test_another_number_of_processes_goes_on(corpus, tmp_path):
         filtering.score_block = original
     assert len(scored) == 11 - done, "finished blocks are not scored again"
     assert store.read().tobytes() == whole.tobytes()
-
-
-@pytest.mark.parametrize("cut", ["scores", "journal", "both"])
-def test_a_torn_tail_is_cut_off(corpus, tmp_path, cut):
-    """What a dying process may leave: half a block, half a journal line."""
-    _, source, target = corpus
-    whole = score_corpus(tiny_translator(), source, target, tmp_path / "whole", block=4).read()
-    parts = tmp_path / "parts"
-    score_corpus(tiny_translator(), source, target, parts, block=4, rank=0, world=2)
-    if cut in ("scores", "both"):
-        with open(parts / "part-0000.scores", "ab") as file:
-            file.write(b"\x07" * 30)
-    if cut in ("journal", "both"):
-        with open(parts / "part-0000.journal", "ab") as file:
-            file.write(b'{"block": 1, "offs')
-    assert score_corpus(tiny_translator(), source, target, parts, block=4).read().tobytes() == whole.tobytes()
-
-
-def test_damaged_scores_are_noticed(corpus, tmp_path):
-    _, source, target = corpus
-    store = score_corpus(tiny_translator(), source, target, tmp_path / "parts", block=4)
-    path = tmp_path / "parts" / "part-0000.scores"
-    raw = bytearray(path.read_bytes())
-    raw[40] ^= 1
-    path.write_bytes(raw)
-    with pytest.raises(ValueError, match="damaged"):
-        store.read()
-
-
-def test_scores_of_another_job_are_not_mixed_in(corpus, tmp_path):
-    _, source, target = corpus
-    score_corpus(tiny_translator(), source, target, tmp_path / "parts", block=4)
-    with pytest.raises(ValueError, match=r"another job \(model changed\)"):
-        score_corpus(tiny_translator("rela-g", seed=2), source, target, tmp_path / "parts", block=4)
-    write_lines(target, ["x"] * 41)
-    with pytest.raises(ValueError, match=r"another job \(target changed\)"):
-        score_corpus(tiny_translator(), source, target, tmp_path / "parts", block=4)
-
-
-def test_two_writers_of_one_part_are_refused(tmp_path):
-    store = ScoreStore(tmp_path / "parts", {"a": 1})
-    with store.writer(0), pytest.raises(ValueError, match="another process is writing part-0000"), store.writer(0):
-        pass
 
 
 def test_killed_at_any_moment_and_continued(corpus, tmp_path):
@@ -255,23 +188,6 @@ def test_orders_by_definition(null_rates, data):
     order = best_first(both)
     kept = chosen(both, order, "both", keep, None)
     assert np.flatnonzero(kept).tolist() == sorted(order[: int(keep * len(good) + 0.5)].tolist())
-
-
-def test_the_page_shows_best_and_worst_as_text(corpus, tmp_path):
-    _, source, target = corpus
-    store = score_corpus(tiny_translator(), source, target, tmp_path / "parts")
-    summary = filter_corpus(store, source, target, tmp_path / "s.tsv")
-    write_filter_page(store, source, target, tmp_path / "p.html", summary, sample=20)
-    text = (tmp_path / "p.html").read_text(encoding="utf-8")
-    tree = ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
-    assert not list(tree.iter("script"))
-    assert not list(tree.iter("img"))
-    best, worst = list(tree.iter("table"))[1:]
-    ranked = sorted(rows(tmp_path / "s.tsv"), key=lambda row: int(row["rank"]))
-    for table, expected in ((best, ranked[:20]), (worst, ranked[-20:])):
-        cells = [[cell.text for cell in row.iter("td")] for row in table.iter("tr")][1:]
-        assert [row[0] for row in cells] == [row["line"] for row in expected]
-    assert ATTACK[0] in [cell.text for cell in tree.iter("td")]
 
 
 def test_what_makes_no_sense_is_refused(corpus, tmp_path):

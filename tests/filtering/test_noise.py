@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rela.analysis.capture import capture
-from rela.analysis.nulls import null_rate
 from rela.filtering.noise import NOISES, auroc, derangement, detection, make_noise, ranks
-from rela.filtering.pair_scores import PairScore, score_pairs
-from tests.tiny_models import tiny_translator, toy_pairs
+from rela.filtering.pair_scores import PairScore
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
 
@@ -96,24 +93,3 @@ def test_noise_of_each_kind():
         assert any(whole[:i] + whole[i + 2 :] == words for i in range(4))
     with pytest.raises(ValueError, match="unknown noise 'typo'"):
         make_noise(pairs, "typo", 1)
-
-
-@pytest.mark.parametrize("kind", ["rela-g", "softmax", "sparsemax"])
-def test_pair_scores_agree_with_the_record_and_with_scoring(kind):
-    """A second way to the same numbers: null rate from captured weights, log-probability from Translator.score."""
-    model, pairs = tiny_translator(kind), toy_pairs(7)
-    pairs.append(("The", "Das"))
-    found = score_pairs(model, pairs, batch_tokens=60)
-    for score, records in zip(found, capture(model, pairs, ("cross",)), strict=True):
-        assert score.null_rate == pytest.approx(null_rate(records["cross"]).mean().item(), abs=1e-12)
-    scored = model.score(*map(list, zip(*pairs, strict=True)))
-    for score, other in zip(found, scored, strict=True):
-        assert score.log_prob == pytest.approx(other.log_prob / len(other.pieces), rel=1e-5)
-    assert any(score.null_rate > 0 for score in found) == (kind == "rela-g")
-
-
-def test_scores_do_not_depend_on_the_company():
-    model, pairs = tiny_translator(), toy_pairs(9)
-    together = score_pairs(model, pairs)
-    assert [score_pairs(model, [pair])[0] for pair in pairs] == together
-    assert score_pairs(model, pairs[::-1], batch_tokens=40) == together[::-1]

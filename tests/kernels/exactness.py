@@ -98,3 +98,7 @@ def recorded(step: Callable[[], tuple[Tensor, ...]]) -> tuple[torch.cuda.CUDAGra
     with torch.cuda.graph(graph):
         captured = step()
     return graph, captured
+
+
+def boundaries(lengths: list[int]) -> torch.Tensor:
+    return torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)

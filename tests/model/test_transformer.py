@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ import torch.nn.functional as F
 from rela.config import ModelConfig
 from rela.data.batching import StaticShape, pack
 from rela.data.subwords import BOS
-from rela.model.embedding import Embedding, sinusoids
 from rela.model.layers import Packing
 from rela.model.transformer import Transformer
 from tests.model.model_cases import KINDS, V, hidden_states, inputs, make, random_pairs, small
@@ -138,31 +136,6 @@ def test_decoding_step_by_step_is_teacher_forced_decoding(kind, norm_first):
     assert state.position == 9
 
 
-def test_reordered_states_follow_their_rows():
-    """Two beams a sentence, sentence 1 leaves, the beams of the others swap: as if decoded so from the start."""
-    model, pairs = make("rela-g"), random_pairs(3, seed=5)
-
-    def decode(sources: list[list[int]], prefixes: list[list[int]]):
-        batch = pack([(source, []) for source in sources])
-        packing = Packing(batch.cu_source, batch.max_source)
-        state = model.start(model.encode(batch.source, batch.source_positions, packing), packing)
-        for column in zip(*prefixes, strict=True):
-            log_probs, state = model.decode_step(torch.tensor(column), state)
-        return log_probs, state
-
-    sources = [source for source, _ in pairs]
-    with torch.inference_mode():
-        prefixes = [[BOS, 4 + row] for row in range(6)]
-        _, state = decode(sources, prefixes)
-        rows = [1, 0, 5, 4]
-        state.reorder(torch.tensor(rows), torch.tensor([0, 2]))
-        got, _ = model.decode_step(torch.tensor([10, 11, 12, 13]), state)
-        new = [prefixes[row] + [token] for row, token in zip(rows, [10, 11, 12, 13], strict=True)]
-        wanted, _ = decode([sources[0], sources[2]], new)
-    torch.testing.assert_close(got, wanted, atol=2e-5, rtol=1e-5)
-    assert state.memories[0].keys.size(0) == 2, "cross keys are stored once a sentence"
-
-
 def test_dropout_acts_in_training_alone():
     model, pairs = make(dropout=0.3, attention_dropout=0.3), random_pairs(3)
     first, second = (torch.cat(hidden_states(model, pairs)) for _ in range(2))
@@ -170,22 +143,6 @@ def test_dropout_acts_in_training_alone():
     model.train()
     first, second = (torch.cat(hidden_states(model, pairs)) for _ in range(2))
     assert not torch.equal(first, second)
-
-
-def test_positions_are_the_sinusoids_of_vaswani_et_al():
-    table = sinusoids(50, 12)
-    for position, pair in [(0, 0), (1, 0), (7, 3), (49, 5)]:
-        angle = position / 10_000 ** (2 * pair / 12)
-        assert table[position, 2 * pair].item() == pytest.approx(math.sin(angle), abs=1e-6)
-        assert table[position, 2 * pair + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
-    assert sinusoids(5, 7).shape == (5, 7)
-
-
-def test_embedding_scales_by_the_root_of_the_width():
-    embedding = Embedding(9, 16, 20, 0.0)
-    tokens, positions = torch.tensor([3, 8]), torch.tensor([0, 19])
-    wanted = 4.0 * embedding.table.weight[tokens] + sinusoids(20, 16)[positions]
-    torch.testing.assert_close(embedding(tokens, positions), wanted)
 
 
 def test_an_unknown_kind_and_a_pointless_threshold_are_refused():

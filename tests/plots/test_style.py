@@ -8,7 +8,6 @@ import matplotlib
 import pytest
 
 from rela.plots.heads import heads_of_layer, heatmap
-from rela.plots.noise import detection_by_noise
 from rela.plots.style import figure_of, save_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -60,18 +59,6 @@ def test_pyplot_is_never_imported():
     code = "import sys, rela.report.write, rela.report.single; print('matplotlib.pyplot' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
-
-
-def test_detection_points_are_the_numbers_given():
-    numbers = {"shuffled": {"null_rate": 0.9, "log_prob": 0.8}, "omission": {"null_rate": 0.4, "log_prob": 0.6}}
-    axes = detection_by_noise({"m": numbers})
-    points = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
-    assert points["m, null rate"] == [0.9, 0.4]
-    assert points["m, log-probability"] == [0.8, 0.6]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["shuffled", "omission"]
-    low, high = axes.get_ylim()
-    assert low < 0.4
-    assert high > 1
 
 
 def test_characters_without_a_glyph_are_one_warning(make_record, tmp_path):

@@ -15,7 +15,7 @@ from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import CheckpointError, average_weights
 from rela.training.loss import Objective
-from rela.training.processes import alone_in, join_processes
+from rela.training.processes import join_processes
 from rela.training.trainer import Trainer, mix, train
 from rela.training.watchdog import TrainingFailed
 from tests.training.training_files import checkpoint, events, final_bytes, leftovers, with_train
@@ -235,14 +235,6 @@ def test_who_asks_for_fewer_steps_than_were_trained_is_told(make_config):
     with pytest.warns(UserWarning, match=f"has trained {config.train.steps} steps already"):
         train(with_train(config, steps=config.train.steps - 1), quiet=True)
     assert final_bytes(config) == before
-
-
-def test_two_runs_do_not_share_a_directory(make_config):
-    config = make_config()
-    with alone_in(Path(config.train.directory)), pytest.raises(ValueError, match="another run is training in"):
-        train(config, quiet=True)
-    assert list(Path(config.train.directory).iterdir()) == []
-    train(config, quiet=True)
 
 
 def test_pairs_longer_than_a_batch_are_left_out_with_a_warning(make_config):

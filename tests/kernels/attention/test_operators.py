@@ -2,15 +2,15 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 pytest.importorskip("triton")
-
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from rela.attention import norms, packed
 from rela.config import ModelConfig
 from rela.model import layers, residual
 from rela.model.layers import DecoderLayer, EncoderLayer, Packing
+from tests.kernels.attention.attention_cases import SCALE, qkv
 from tests.kernels.exactness import DEVICE, draw
 from tests.kernels.packed_layer import layer_and_inputs
 
@@ -76,3 +76,24 @@ def test_the_layers_of_a_model_are_one_graph_whatever_the_lengths():
 @pytest.mark.gpu
 def test_a_layer_is_one_graph_for_inductor():
     assert_compiles("inductor")
+
+
+def test_the_operators_keep_their_contract():
+    q, k, v = (x.requires_grad_() for x in qkv(H=4, Hk=2, T=20, S=24))
+    threshold = torch.zeros(4, device=DEVICE, requires_grad=True)
+    lengths = torch.tensor([24, 10], device=DEVICE)
+    seed = torch.tensor(3, device=DEVICE)
+    mask = torch.ones(2, 1, 20, 24, dtype=torch.bool, device=DEVICE)
+    operators = torch.ops.rela
+    tail = (SCALE, "relu", True)
+    torch.library.opcheck(
+        operators.relu_attention.default,
+        (q, k, v, threshold, lengths, mask, None, None, 20, 24, seed, *tail, 0.1, True),
+    )
+    torch.library.opcheck(operators.relu_attention_statistics.default, (q, k, v, threshold, lengths, mask, *tail, True))
+    q, k, v, threshold = (x.detach() for x in (q, k, v, threshold))
+    torch.library.opcheck(
+        operators.relu_attention_backward.default,
+        (q, q, k, v, threshold, lengths, mask, None, None, 20, 24, seed, *tail, 0.1, True),
+    )
+    torch.library.opcheck(operators.relu_attention_decode.default, (q, k, v, threshold, lengths, SCALE, "relu"))

@@ -1,20 +1,11 @@
 """Packed attention: sequences end to end give what each gives alone, and nothing leaks between them."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 pytest.importorskip("triton")
-
-from rela.kernels.attention import tiles
 from rela.kernels.attention.functional import relu_attention, relu_attention_packed
-from rela.kernels.attention.problem import Problem
-from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw, reference, seen_by
-
-
-def boundaries(lengths: list[int]) -> torch.Tensor:
-    return torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)
+from tests.kernels.exactness import assert_as_exact_as, boundaries, draw, reference, seen_by
 
 
 def one_by_one(q, k, v, threshold, lengths_q, lengths_k, causal, **options):
@@ -125,19 +116,3 @@ def test_boundaries_of_the_wrong_kind_are_named(name):
     cu[name] = cu[name].long()
     with pytest.raises(ValueError, match=f"{name} must be.*got \\[2\\] of torch.int64"):
         relu_attention_packed(q, q, q, **cu, max_seqlen_q=10, max_seqlen_k=10, scale=1.0)
-
-
-def test_one_long_sentence_does_not_choose_the_tiles_of_all():
-    """Sentences of 30 with one of 200 among them are computed in small tiles, as they are without it."""
-    lengths = [30] * 50 + [200]
-    q = torch.zeros(1, 2, sum(lengths), 64, dtype=torch.float16, device=DEVICE)
-    cu = boundaries(lengths)
-    with_long = Problem(q, q, q, None, None, None, cu, cu, 200, 200, None, 1.0, "relu", False, 0.0)
-    without = replace(with_long, longest_q=30, longest_k=30)
-    assert tiles.forward_tiles(with_long) == tiles.forward_tiles(without)
-    assert tiles.key_gradient_tiles(with_long, True) == tiles.key_gradient_tiles(without, True)
-    assert tiles.one_pass(with_long)
-    alone = boundaries([1530])
-    assert tiles.forward_tiles(replace(with_long, cu_q=alone, cu_k=alone, longest_q=1530)) != tiles.forward_tiles(
-        without
-    )

@@ -19,7 +19,17 @@ from rela.kernels.attention.functional import (
 from rela.kernels.attention.operators import dense_problem
 from rela.kernels.attention.problem import Problem
 from rela.kernels.hopper import dispatch as hopper
-from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw, recorded, reference, run, seen_by, weights_of
+from tests.kernels.exactness import (
+    DEVICE,
+    assert_as_exact_as,
+    boundaries,
+    draw,
+    recorded,
+    reference,
+    run,
+    seen_by,
+    weights_of,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -141,10 +151,6 @@ def test_views_of_a_fused_projection(D, dtype, causal, calls):
         fused,
     )
     assert calls == ["forward", "backward"]
-
-
-def boundaries(lengths: list[int]) -> torch.Tensor:
-    return torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)
 
 
 # type, head size, queries' heads for one of the keys', threshold: each is a kernel to compile

@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 from rela.kernels.attention.functional import relu_attention
 from rela.kernels.attention.problem import Problem
 from rela.kernels.hopper.tables import dropout_numbers, intervals
-from tests.kernels.exactness import DEVICE
+from tests.kernels.exactness import DEVICE, boundaries
 
 
 def problem(T: int, S: int, cu_q=None, cu_k=None, causal=False, dropout=0.0, batch=1) -> Problem:
     q, k = torch.zeros(batch, 2, T, 16, device=DEVICE), torch.zeros(batch, 2, S, 16, device=DEVICE)
     seed = torch.tensor(5, device=DEVICE) if dropout else None
     return Problem(q, k, k, None, None, None, cu_q, cu_k, T, S, seed, 1.0, "relu", causal, dropout)
-
-
-def boundaries(lengths: list[int]) -> torch.Tensor:
-    return torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)
 
 
 @settings(deadline=None, max_examples=40)
