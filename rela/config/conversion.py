@@ -1,0 +1,97 @@
+"""Dataclasses from plain values and back: dicts, lists, numbers and text, as YAML and JSON hold them."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+TYPE_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    types.NoneType: "nothing",
+}
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A dataclass as plain dicts, lists and numbers, as YAML and JSON take them."""
+    return {key: plain(value) for key, value in dataclasses.asdict(config).items()}
+
+
+def plain(value: Any) -> Any:
+    """The value with lists for tuples, at every depth."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def from_dict(cls: type, values: Any, where: str) -> Any:
+    """The dataclass `cls` with the given plain values; `where` names the place in every error."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{where} is {values!r}; wanted a mapping with keys of {cls.__name__}")
+    fields = dataclasses.fields(cls)
+    known = {item.name for item in fields}
+    if unknown := sorted(str(key) for key in values.keys() - known):
+        names = ", ".join(sorted(known))
+        raise ValueError(f"{where}: {cls.__name__} has no field {', '.join(unknown)}; it has {names}")
+    required = [item.name for item in fields if item.default is item.default_factory is dataclasses.MISSING]
+    if missing := [name for name in required if name not in values]:
+        raise ValueError(f"{where}: {cls.__name__} needs {', '.join(missing)}")
+    hints = typing.get_type_hints(cls)
+    built = {key: convert(hints[key], value, f"{where}: {key}") for key, value in values.items()}
+    try:
+        return cls(**built)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def convert(wanted: Any, value: Any, where: str) -> Any:
+    """The value as the annotated type, or a ValueError; numbers widen, nothing else is guessed."""
+    origin = typing.get_origin(wanted)
+    if origin in (typing.Union, types.UnionType):
+        return convert_union(typing.get_args(wanted), value, where)
+    if dataclasses.is_dataclass(wanted):
+        return from_dict(typing.cast(type, wanted), value, where)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"{where} is {value!r}; wanted a list")
+        of = typing.get_args(wanted)[0]
+        return tuple(convert(of, item, f"{where}[{index}]") for index, item in enumerate(value))
+    if wanted is float:
+        value = widen(value, where)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise ValueError(f"{where} is {value!r}; wanted {type_in_words(wanted)}")
+    return value
+
+
+def convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
+    """The value as the first of several types that takes it."""
+    for option in options:
+        if dataclasses.is_dataclass(option) and isinstance(value, dict):
+            return convert(option, value, where)  # its own error names the field that is wrong
+    for option in options:
+        try:
+            return convert(option, value, where)
+        except ValueError:
+            continue
+    names = " or ".join(type_in_words(option) for option in options)
+    raise ValueError(f"{where} is {value!r}; wanted {names}")
+
+
+def widen(value: Any, where: str) -> Any:
+    """A whole number as a float, and text as the float it spells, because YAML reads 1e-9 as text."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError(f"{where} is {value!r}; wanted a number") from None
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def type_in_words(wanted: Any) -> str:
+    """A type in words for an error message."""
+    name: str = getattr(wanted, "__name__", str(wanted))
+    return TYPE_NAMES.get(wanted, name)

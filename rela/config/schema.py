@@ -1,0 +1,216 @@
+"""The schema of an experiment: frozen dataclasses that check themselves.
+
+A YAML file has the sections `data`, `model`, `train` and `decode`; what it leaves out keeps the value
+below, and a key that is not below is an error that names the known ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from rela.config.checks import require, require_at_least, require_choice, require_fraction, require_positive
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """One parallel corpus: two files whose n-th lines translate each other."""
+
+    source: str
+    target: str
+    weight: float = 1.0
+    """How often each pair is seen in an epoch: 2 twice, 0.5 every other epoch's worth (a seeded half)."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight < math.inf, "weight", self.weight, "a number above 0")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """From raw text to subword ids on disk."""
+
+    source_language: str = "en"
+    target_language: str = "de"
+    root: str = "."
+    """Relative corpus paths start here."""
+    train: tuple[CorpusConfig, ...] = ()
+    valid: CorpusConfig | None = None
+    test: CorpusConfig | None = None
+    directory: str = "data/prepared"
+    """Where `rela prepare` writes the vocabulary and the id shards."""
+    vocabulary_size: int = 32000
+    """Pieces of the joint SentencePiece BPE model, special symbols included."""
+    subwords: str = ""
+    """An existing SentencePiece model of `vocabulary_size` pieces to use instead of learning one."""
+    vocabulary_sample: int = 2_000_000
+    """The subword model is learnt from at most so many lines, sampled over all training corpora."""
+    character_coverage: float = 1.0
+    max_tokens: int = 256
+    """Pairs with a longer side are dropped and counted."""
+    max_ratio: float = 0.0
+    """Pairs whose subword lengths differ by more than this factor are dropped and counted; 0 keeps all."""
+    on_bad_line: str = "skip"
+    """An empty or undecodable line is skipped and counted ("skip") or ends the run with file and line ("raise")."""
+    shard_pairs: int = 1_000_000
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require_at_least(self, 16, "vocabulary_size")
+        require_at_least(self, 1, "vocabulary_sample")
+        require(0 < self.character_coverage <= 1, "character_coverage", self.character_coverage, "in (0, 1]")
+        require_at_least(self, 1, "max_tokens")
+        require(self.max_ratio == 0 or self.max_ratio >= 1, "max_ratio", self.max_ratio, "0 or at least 1")
+        require_choice(self, "on_bad_line", "skip", "raise")
+        require_at_least(self, 1, "shard_pairs")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The Transformer; the defaults are the paper's base setting."""
+
+    vocabulary_size: int = 32000
+    """Of a finished model; training takes the size that `data` was prepared with."""
+    width: int = 512
+    heads: int = 8
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    feed_forward: int = 2048
+    encoder_attention: str = "rela-g"
+    """An attention kind: a preset such as "softmax" or "rela-g", or "weights+norm" such as "relu2+rms"."""
+    decoder_attention: str = "rela-g"
+    cross_attention: str = "rela-g"
+    threshold: float | str = 0.0
+    """θ, subtracted from the scores: a number, or "learned" for one learnable value a head; of the attentions whose
+    weights know one (softmax, sparsemax and entmax do not)."""
+    target_sparsity: float | None = None
+    """A sparsity rate the learned thresholds are driven to by a penalty on the loss."""
+    dropout: float = 0.1
+    """On embeddings and residual branches."""
+    attention_dropout: float = 0.1
+    """On the attention weights."""
+    norm_first: bool = False
+    """Pre-norm instead of the paper's post-norm."""
+    tied_embeddings: str = "all"
+    """"all" shares source, target and output embeddings, "target" the last two, "none" nothing."""
+    max_length: int = 1024
+    """The longest sentence, in subwords, the positions are made for."""
+
+    @property
+    def attention_kinds(self) -> dict[str, str]:
+        """The attention kind of each attention type: encoder, decoder and cross."""
+        return {"encoder": self.encoder_attention, "decoder": self.decoder_attention, "cross": self.cross_attention}
+
+    def __post_init__(self) -> None:
+        require_at_least(self, 1, "vocabulary_size", "width", "heads", "encoder_layers", "decoder_layers")
+        require_at_least(self, 1, "feed_forward", "max_length")
+        require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width {self.width}")
+        require_fraction(self, "dropout", "attention_dropout")
+        number = isinstance(self.threshold, (int, float)) and math.isfinite(self.threshold)
+        require(number or self.threshold == "learned", "threshold", self.threshold, 'a number or "learned"')
+        sparsity = self.target_sparsity
+        require(sparsity is None or 0 <= sparsity <= 1, "target_sparsity", sparsity, "in [0, 1]")
+        require_choice(self, "tied_embeddings", "all", "target", "none")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is learnt; the defaults are the paper's."""
+
+    directory: str = "runs/model"
+    """Where checkpoints, logs and the finished model folder go."""
+    steps: int = 100_000
+    tokens: int = 25_000
+    """Target tokens in one optimiser step, over all processes and accumulated batches."""
+    accumulate: int = 1
+    """Batches a step is split into."""
+    learning_rate: float = 1.0
+    """Factor on the schedule width^-0.5 · min(step^-0.5, step · warmup^-1.5) of Vaswani et al. (2017)."""
+    warmup: int = 4000
+    cooldown: int = 0
+    """Steps at the end over which the rate also falls linearly to zero; 0 is the paper's schedule."""
+    centring: int = 0
+    """Steps over which the mean key of a sentence comes back into the keys of encoder and cross attention; 0 is the
+    paper's training. Softmax does not see it; a rectifier learns sooner where to look."""
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+    clip_norm: float = 0.0
+    """The largest norm of the gradient; 0 leaves it alone."""
+    label_smoothing: float = 0.1
+    sparsity_weight: float = 1.0
+    """Factor on the penalty for missing `model.target_sparsity`."""
+    precision: str = "auto"
+    """"bf16" or "fp32"; "auto" is bf16 on a GPU that has it."""
+    compile: str = "auto"
+    """"on", "off", or "auto": compiled on a GPU."""
+    device: str = "auto"
+    seed: int = 1
+    log_every: int = 50
+    validate_every: int = 1000
+    """Steps between validations by loss (0: never)."""
+    bleu_every: int = 0
+    """Steps between validations by greedy BLEU (0: never)."""
+    save_every: int = 1000
+    keep_last: int = 5
+    average_last: int = 5
+    """The finished model is the mean of so many last checkpoints."""
+    patience: int = 0
+    """Validations without a better loss before training stops (0: never stop early)."""
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        require_at_least(self, 1, "steps", "tokens", "accumulate", "warmup", "log_every", "save_every")
+        require_at_least(self, 1, "keep_last", "average_last")
+        require_at_least(self, 0, "cooldown", "centring", "validate_every", "bleu_every", "patience")
+        require_at_least(self, 0, "clip_norm", "weight_decay", "sparsity_weight")
+        require_positive(self, "learning_rate", "epsilon")
+        require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "beta1, beta2", (self.beta1, self.beta2), "in [0, 1)")
+        require_fraction(self, "label_smoothing")
+        require_choice(self, "precision", "auto", "bf16", "fp32")
+        require_choice(self, "compile", "auto", "on", "off")
+        limit = f"at most steps, {self.steps}: what is saved has plain keys"
+        require(self.centring <= self.steps, "centring", self.centring, limit)
+        limit = f"at most keep_last, {self.keep_last}"
+        require(self.average_last <= self.keep_last, "average_last", self.average_last, limit)
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """How translations are searched; the defaults are the paper's."""
+
+    beam: int = 4
+    length_penalty: float = 0.6
+    """α of Wu et al. (2016), as Vaswani et al. use it: score / ((5 + length) / 6)^α."""
+    max_length_ratio: float = 2.0
+    """A translation has at most this many subwords for each of the source, plus `max_length_extra`."""
+    max_length_extra: int = 50
+    batch_tokens: int | None = None
+    """Source tokens decoded together, padding included; None is 16,384 for graphs and 4,096 for the reference."""
+    engine: str = "auto"
+    """"graphs" (search that stays on the GPU), "reference" (step by step in PyTorch), or "auto": graphs if possible."""
+    precision: str = "auto"
+    """"bf16", "fp32" or, on a CPU, "int8"; "auto" is bf16 for graphs on a GPU that has it, fp32 for the reference."""
+    sampling: bool = False
+    temperature: float = 1.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require_at_least(self, 1, "beam")
+        require_at_least(self, 0, "length_penalty")
+        require_positive(self, "max_length_ratio")
+        require_at_least(self, 0, "max_length_extra")
+        require(self.batch_tokens is None or self.batch_tokens >= 1, "batch_tokens", self.batch_tokens, "at least 1")
+        require_choice(self, "engine", "auto", "reference", "graphs")
+        require_choice(self, "precision", "auto", "bf16", "fp32", "int8")
+        require_positive(self, "temperature")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One experiment, start to end."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
