@@ -1,7 +1,7 @@
 """The adjectives: both languages, comparatives, and the tags of the nouns they describe.
 
-A row reads `english[, comparative] | German[, comparative[, stem before endings]] | tags`. A missing English comparative
-is "more …"; "-" says that the adjective has none.
+A row reads `english[, comparative] | German[, comparative[, stem before endings]] | tags`. A missing English
+comparative is "more …"; "-" says that the adjective has none.
 """
 
 from dataclasses import dataclass

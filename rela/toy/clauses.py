@@ -1,7 +1,7 @@
 """Clauses: one meaning, and the word orders in which English and German can say it.
 
-English keeps subject, verb, object. German puts the finite verb second in a statement, first in a question and last in a
-subordinate clause; what is left of the verb (a separable prefix, a participle, an infinitive) closes the clause.
+English keeps subject, verb, object. German puts the finite verb second in a statement, first in a question and last in
+a subordinate clause; what is left of the verb (a separable prefix, a participle, an infinitive) closes the clause.
 
 How verbs are linked, with the marks that do it (`v` the verb, `p` the particle of an English phrasal verb, `x` the
 auxiliary, `neg` the negation):
@@ -209,54 +209,74 @@ def _takes_kein(complement: Complement) -> bool:
     )
 
 
-def _german_middle(clause: Clause, role: str, particle: Word | None, with_subject: bool, with_time: bool) -> Words:
-    """All between the finite verb and the closing words.
+@dataclass
+class GermanObjects:
+    """The objects of a German clause, by where they stand in it."""
 
-    Pronouns come first, then a modal particle, the time, a definite object, adverbs of frequency or nicht, an indefinite
-    or second object, and last what belongs most closely to the verb: prepositional objects, manner, place.
-    """
-    predicate = clause.predicate
-    subject = clause.subject.german(role + "s", "nom") if with_subject else []
-    words = list(subject)
-    if predicate.verb and "sich" in predicate.verb.flags:
-        reflexive = Word(de.REFLEXIVE[clause.subject.person], (role + ".v",))
-        # er sich, but sich der Mann
-        words = [*words, reflexive] if clause.subject.is_pronoun else [reflexive, *words]
-    pronouns: Words = []
-    definite: Words = []
-    later: Words = []
-    instrument: Words = []  # Gitarre in Gitarre spielen: as close to the verb as a separable prefix
-    negation = role + ".neg" if clause.is_negated else ""
-    for position, complement in enumerate(predicate.objects):
-        in_kein = negation if negation and _takes_kein(complement) else ""
+    pronouns: Words
+    definite: Words
+    later: Words
+    instrument: Words  # Gitarre in Gitarre spielen: as close to the verb as a separable prefix
+    negation: str  # the mark of a negation that no object has taken up as kein
+
+
+def _german_objects(clause: Clause, role: str) -> GermanObjects:
+    """The objects in German; the first that can takes up a negation as kein."""
+    found = GermanObjects([], [], [], [], role + ".neg" if clause.is_negated else "")
+    for position, complement in enumerate(clause.predicate.objects):
+        in_kein = found.negation if found.negation and _takes_kein(complement) else ""
         phrase = complement.phrase
         rendered = phrase.german(f"{role}o{position}", complement.case, in_kein)
         if in_kein:
-            negation = ""
+            found.negation = ""
         if isinstance(phrase, Instrument):
-            instrument = rendered
+            found.instrument = rendered
         elif phrase.is_pronoun:
-            pronouns += rendered
-        elif phrase.is_definite and not definite:
-            definite += rendered
+            found.pronouns += rendered
+        elif phrase.is_definite and not found.definite:
+            found.definite += rendered
         else:
-            later += rendered
-    words += [*pronouns, *([particle] if particle else [])]
-    if with_time and clause.time:
-        words += clause.time.german(role + "t")
-    words += definite
-    if clause.frequency:
-        words += clause.frequency.german(role + "f")
-    if negation:
-        words.append(Word("nicht", (negation,)))
-    words += later
-    if predicate.prepositional:
-        words += predicate.prepositional.german(role + "q")
-    if predicate.manner:
-        words += predicate.manner.german(role + "m")
-    if predicate.place:
-        words += predicate.place.german(role + "l")
-    return words + instrument
+            found.later += rendered
+    return found
+
+
+def _german_subject(clause: Clause, role: str, with_subject: bool) -> Words:
+    """The subject, if it is wanted here, and sich with a reflexive verb."""
+    words = clause.subject.german(role + "s", "nom") if with_subject else []
+    verb = clause.predicate.verb
+    if verb and "sich" in verb.flags:
+        reflexive = Word(de.REFLEXIVE[clause.subject.person], (role + ".v",))
+        # er sich, but sich der Mann
+        return [*words, reflexive] if clause.subject.is_pronoun else [reflexive, *words]
+    return words
+
+
+def _german(phrase: Phrase | None, role: str) -> Words:
+    """A phrase in German; no words if there is none."""
+    return phrase.german(role) if phrase else []
+
+
+def _german_middle(clause: Clause, role: str, particle: Word | None, with_subject: bool, with_time: bool) -> Words:
+    """All between the finite verb and the closing words.
+
+    Pronouns come first, then a modal particle, the time, a definite object, adverbs of frequency or nicht, an
+    indefinite or second object, and last what belongs most closely to the verb: prepositional objects, manner, place.
+    """
+    predicate, objects = clause.predicate, _german_objects(clause, role)
+    return [
+        *_german_subject(clause, role, with_subject),
+        *objects.pronouns,
+        *([particle] if particle else []),
+        *(_german(clause.time, role + "t") if with_time else []),
+        *objects.definite,
+        *_german(clause.frequency, role + "f"),
+        *([Word("nicht", (objects.negation,))] if objects.negation else []),
+        *objects.later,
+        *_german(predicate.prepositional, role + "q"),
+        *_german(predicate.manner, role + "m"),
+        *_german(predicate.place, role + "l"),
+        *objects.instrument,
+    ]
 
 
 def german_statement(clause: Clause, role: str, front: Words | None = None, particle: Word | None = JA) -> Words:

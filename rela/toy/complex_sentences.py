@@ -6,26 +6,22 @@ from rela.toy import particles
 from rela.toy.adjectives import ADJECTIVES, Adjective, adjectives_for
 from rela.toy.clauses import (
     Clause,
-    Complement,
     Predicate,
     english_infinitive,
-    english_predicate,
     english_statement,
     german_infinitive,
-    german_predicate,
     german_statement,
     german_subordinate,
 )
 from rela.toy.moments import Moment, clause, embedded_moments, plain_moments
-from rela.toy.nouns import Noun, nouns_tagged
-from rela.toy.phrases import Asked, Nominal, NounPhrase, Property, RelativePronoun
+from rela.toy.nouns import nouns_tagged
+from rela.toy.phrases import Asked, Nominal, NounPhrase, Property
 from rela.toy.selection import (
     NAMES,
     PRONOUNS,
     THIRD_PERSON,
     anybody,
     nominals,
-    nominals_of,
     predicates,
     statements,
 )
@@ -90,38 +86,33 @@ def _introductions(government: str) -> Space[Clause]:
     return each(verbs_governing(government), of_verb)
 
 
+def _subordinated(english_word: str, german_word: str, mains: Space[Clause], others: Space[Clause]) -> Space[Sentence]:
+    """A main clause, a conjunction, and a subordinate clause."""
+    conjunction, konjunktion = linked(english_word, german_word)
+
+    def make(main: Clause, other: Clause) -> Sentence:
+        english = [*english_statement(main, "a"), conjunction, *english_statement(other, "b")]
+        german = [*german_statement(main, "a"), COMMA, konjunktion, *german_subordinate(other, "b")]
+        return make_sentence(english, german)
+
+    return Product(make, mains, others)
+
+
 def that_clauses() -> Space[Sentence]:
     """Anna knows that the man sings."""
-    that, dass = linked("that", "dass")
-
-    def make(main: Clause, embedded: Clause) -> Sentence:
-        english = [*english_statement(main, "a"), that, *english_statement(embedded, "b")]
-        return make_sentence(english, [*german_statement(main, "a"), COMMA, dass, *german_subordinate(embedded, "b")])
-
-    return Product(make, _introductions("that"), _embedded_clauses())
+    return _subordinated("that", "dass", _introductions("that"), _embedded_clauses())
 
 
 def whether_clauses() -> Space[Sentence]:
     """Anna asks whether the man sings; Anna does not know whether the man sings."""
-    whether, ob = linked("whether", "ob")
-
-    def make(main: Clause, embedded: Clause) -> Sentence:
-        english = [*english_statement(main, "a"), whether, *english_statement(embedded, "b")]
-        return make_sentence(english, [*german_statement(main, "a"), COMMA, ob, *german_subordinate(embedded, "b")])
-
-    return Product(make, _introductions("whether"), _embedded_clauses())
+    return _subordinated("whether", "ob", _introductions("whether"), _embedded_clauses())
 
 
 def because_clauses() -> Space[Sentence]:
     """Anna laughs because the man sings."""
-    because, weil = linked("because", "weil")
-
-    def make(main: Clause, reason: Clause) -> Sentence:
-        english = [*english_statement(main, "a"), because, *english_statement(reason, "b")]
-        return make_sentence(english, [*german_statement(main, "a"), COMMA, weil, *german_subordinate(reason, "b")])
-
+    mains = Union([plain_clauses(), _copular_clauses()], [2, 1])
     reasons = Union([_embedded_clauses(), _copular_clauses(), _weather_clauses()], [2, 1, 0.5])
-    return Product(make, Union([plain_clauses(), _copular_clauses()], [2, 1]), reasons)
+    return _subordinated("because", "weil", mains, reasons)
 
 
 def conditionals() -> Space[Sentence]:
@@ -135,88 +126,6 @@ def conditionals() -> Space[Sentence]:
 
     conditions = Union([_copular_clauses(), _weather_clauses(), _general_clauses()], [1, 1, 1])
     return Product(make, conditions, _general_clauses())
-
-
-def relative_clauses() -> Space[Sentence]:
-    """Three places for a relative clause: after a subject who does something, after an object, after what is affected."""
-
-    def described(head: Nominal, relative: Predicate, moment: Moment, main: Predicate, tense: str) -> Sentence:
-        """The man who buys the book is old."""
-        within = clause(RelativePronoun(head), relative, moment)
-        about = Clause(head, main, tense)
-        english = [*head.english("as", True), *english_statement(within, "r"), *english_predicate(about, "a")]
-        german = [
-            *head.german("as", "nom"),
-            COMMA,
-            *german_subordinate(within, "r"),
-            COMMA,
-            *german_predicate(about, "a"),
-        ]
-        return make_sentence(english, german)
-
-    def known(subject: NounPhrase, verb: Verb, head: Nominal, relative: Predicate, moment: Moment) -> Sentence:
-        """Anna knows the man who buys the book."""
-        within = clause(RelativePronoun(head), relative, moment)
-        about = Clause(subject, Predicate(verb, (Complement(head, "acc"),)))
-        english = [*english_statement(about, "a"), *english_statement(within, "r")]
-        return make_sentence(english, [*german_statement(about, "a"), COMMA, *german_subordinate(within, "r")])
-
-    def affected(
-        head: Nominal, subject: NounPhrase, verb: Verb, moment: Moment, main: Predicate, tense: str
-    ) -> Sentence:
-        """The book which Anna reads is old."""
-        pronoun = RelativePronoun(head)
-        within = clause(subject, Predicate(verb), moment)
-        about = Clause(head, main, tense)
-        english = [*head.english("as", True), *english_statement(within, "r", pronoun.english("ro"))]
-        german = [
-            *head.german("as", "nom"),
-            COMMA,
-            *german_subordinate(within, "r", pronoun.german("ro", "acc")),
-            COMMA,
-        ]
-        return make_sentence([*english, *english_predicate(about, "a")], [*german, *german_predicate(about, "a")])
-
-    tenses = Items(("present", "past"))
-    people = nominals(("person",), "definite", False)
-    qualities = Items(Predicate(None, place=Property(item)) for item in ADJECTIVES if "person" in item.tags)
-    acquainted = Items(
-        verb for verb in TRANSITIVE if verb.base in ("know", "like", "love", "see", "visit", "greet", "admire")
-    )
-    somebody: Space[NounPhrase] = Union([Items(NAMES), Items(PRONOUNS)], [1, 1])
-
-    def of_verb(verb: Verb) -> Space[Sentence]:
-        def of_noun(noun: Noun) -> Space[Sentence]:
-            properties = Items(Predicate(None, place=Property(item)) for item in adjectives_for(noun))
-            heads = nominals_of(noun, "definite", False)
-            return Product(affected, heads, somebody, Items([verb]), embedded_moments(verb), properties, tenses)
-
-        return each([noun for noun in nouns_tagged(*verb.objects) if adjectives_for(noun)], of_noun)
-
-    things = [verb for verb in TRANSITIVE if "person" not in verb.objects and "language" not in verb.objects]
-    return Union(
-        [
-            each(
-                SHORT,
-                lambda verb: Product(
-                    described, people, predicates(verb, "object", PRONOUNS), embedded_moments(verb), qualities, tenses
-                ),
-            ),
-            each(
-                SHORT,
-                lambda verb: Product(
-                    known,
-                    somebody,
-                    acquainted,
-                    people,
-                    predicates(verb, "object", THIRD_PERSON),
-                    embedded_moments(verb),
-                ),
-            ),
-            each(things, of_verb),
-        ],
-        [1, 1, 1],
-    )
 
 
 def infinitives() -> Space[Sentence]:

@@ -8,7 +8,6 @@ from rela.toy.complex_sentences import (
     conditionals,
     infinitives,
     purposes,
-    relative_clauses,
     that_clauses,
     whether_clauses,
 )
@@ -23,6 +22,7 @@ from rela.toy.moments import (
     present_moments,
 )
 from rela.toy.questions import content_questions
+from rela.toy.relative_clauses import relative_clauses
 from rela.toy.selection import statements
 from rela.toy.sentences import Sentence, ask, end_with, state
 from rela.toy.simple_sentences import (

@@ -1,6 +1,6 @@
 """The toy corpus: sentence pairs drawn from the grammar, split, and written as plain text."""
 
-import os
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from random import Random
 
+from rela.files import replacing
 from rela.toy.constructions import CONSTRUCTIONS, construction
 from rela.toy.words import Links
 
@@ -41,6 +42,7 @@ def generate(count: int, seed: int) -> Iterator[ToyPair]:
 
 
 def _endless(seed: int) -> Iterator[ToyPair]:
+    """New pairs for as long as the grammar has any."""
     random = Random(seed)
     spaces = [(name, construction(name)) for name in CONSTRUCTIONS]
     weights = [_RARE.get(name, 1.0) for name in CONSTRUCTIONS]
@@ -50,7 +52,8 @@ def _endless(seed: int) -> Iterator[ToyPair]:
     while failures < _PATIENCE:
         name, space = spaces[bisect_right(thresholds, random.random())]
         sentence = space.sample(random)
-        # One set serves both languages: no sentence is English and German at once. Another stop makes none new.
+        # One set serves both languages: no sentence is English and German at once.
+        # Without the final stop: another stop does not make a sentence new.
         texts = {sentence.english[:-1], sentence.german[:-1]}
         if seen & texts:
             failures += 1
@@ -95,8 +98,7 @@ def write_corpus(
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    finished: list[tuple[Path, Path]] = []
-    try:
+    with contextlib.ExitStack() as stack:  # renames all files after all are written, or removes them
         for name, pairs in pairs_by_split.items():
             pairs = list(pairs)
             columns = {
@@ -107,13 +109,6 @@ def write_corpus(
             if labels:
                 columns["tsv"] = (f"{pair.construction}\t{pair.noise}" for pair in pairs)
             for suffix, lines in columns.items():
-                path = directory / f"{name}.{suffix}"
-                partial = path.with_name(f".{path.name}.partial")
-                finished.append((partial, path))
-                with partial.open("w", encoding="utf-8", newline="\n") as file:
+                path = stack.enter_context(replacing(directory / f"{name}.{suffix}"))
+                with path.open("w", encoding="utf-8", newline="\n") as file:
                     file.writelines(f"{line}\n" for line in lines)
-        for partial, path in finished:
-            os.replace(partial, path)
-    finally:
-        for partial, _ in finished:
-            partial.unlink(missing_ok=True)

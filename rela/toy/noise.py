@@ -51,8 +51,8 @@ def _insert(pair: ToyPair, random: Random) -> ToyPair:
 def phrase_spans(links: Links, length: int) -> list[tuple[int, int]]:
     """The stretches [start, end) of a target of `length` words that translate a stretch of the source.
 
-    That is: they have links, and no source word between the first and the last they are linked to is also linked to a word
-    outside.
+    That is: they have links, and no source word between the first and the last they are linked to is also linked to a
+    word outside.
     """
     spans = []
     for start in range(length):

@@ -1,9 +1,10 @@
 """The nouns: English and German forms, gender, and the tags by which verbs and adjectives choose them.
 
-A row reads `english[, plural] | German[, plural] | gender, flags`. A missing English plural is regular, a missing German
-one is like the singular. English of two words for German of one is a compound. Flags: `weak` for the masculines that
-take -n or -en outside the nominative, `mass` for what is not counted, `single` for what is used in the singular only,
-`own` for people who may be mine or yours, `gen=…` for a genitive that is not regular, `f=…` for the word for a woman, and any other word is one more tag.
+A row reads `english[, plural] | German[, plural] | gender, flags`. A missing English plural is regular, a missing
+German one is like the singular. English of two words for German of one is a compound. Flags: `weak` for the masculines
+that take -n or -en outside the nominative, `mass` for what is not counted, `single` for what is used in the singular
+only, `own` for people who may be mine or yours, `gen=…` for a genitive that is not regular, `f=…` for the word for a
+woman, and any other word is one more tag.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The small words: determiners, pronouns, names, numbers, modal particles, and fixed adverbials with their inner links."""
+"""The small words: determiners, pronouns, names, numbers, modal particles, and fixed adverbials with their links."""
 
 from dataclasses import dataclass
 

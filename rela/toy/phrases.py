@@ -136,10 +136,9 @@ class Name:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class NamedOwner:
-    """Anna 's dog, Annas Hund: the name and its 's are one German word."""
+class OwnedNoun:
+    """A noun whose owner is named beside it: what the two kinds of owner share."""
 
-    owner: Name
     noun: Noun
     number: str
     is_definite = True
@@ -149,38 +148,40 @@ class NamedOwner:
     def person(self) -> str:
         return "3" + self.number
 
-    def english(self, role: str, is_subject: bool = False) -> Words:
-        mark = (role + ".o",)
-        return [Word(self.owner.text, mark), Word("'s", mark), *_english_noun(self.noun, self.number, role)]
+    def english_noun(self, role: str) -> Words:
+        return _english_noun(self.noun, self.number, role)
 
-    def german(self, role: str, case: str, negation: str = "") -> Words:
-        noun = Word(self.noun.german[self.number][case], _noun_marks(self.noun, role))
-        return [Word(self.owner.text + "s", (role + ".o",)), noun]
+    def german_noun(self, role: str, case: str) -> Word:
+        return Word(self.noun.german[self.number][case], _noun_marks(self.noun, role))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class GenitiveOwner:
-    """The teacher 's dog, der Hund des Lehrers: the article of the dog is German alone, and 's is the article's case."""
+class NamedOwner(OwnedNoun):
+    """Anna 's dog, Annas Hund: the name and its 's are one German word."""
+
+    owner: Name
+
+    def english(self, role: str, is_subject: bool = False) -> Words:
+        mark = (role + ".o",)
+        return [Word(self.owner.text, mark), Word("'s", mark), *self.english_noun(role)]
+
+    def german(self, role: str, case: str, negation: str = "") -> Words:
+        return [Word(self.owner.text + "s", (role + ".o",)), self.german_noun(role, case)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GenitiveOwner(OwnedNoun):
+    """The teacher 's dog, der Hund des Lehrers: the dog's article is German alone, and 's is the article's case."""
 
     owner: Nominal
-    noun: Noun
-    number: str
-    is_definite = True
-    is_pronoun = False
-
-    @property
-    def person(self) -> str:
-        return "3" + self.number
 
     def english(self, role: str, is_subject: bool = False) -> Words:
         # The determiner's mark: case is what an 's says, and the determiner is where German says it.
-        possessive = Word("'s", (role + "o.d",))
-        return [*self.owner.english(role + "o"), possessive, *_english_noun(self.noun, self.number, role)]
+        return [*self.owner.english(role + "o"), Word("'s", (role + "o.d",)), *self.english_noun(role)]
 
     def german(self, role: str, case: str, negation: str = "") -> Words:
         article = Word(DEFINITE[case][self.noun.gender if self.number == "s" else "p"])
-        noun = Word(self.noun.german[self.number][case], _noun_marks(self.noun, role))
-        return [article, noun, *self.owner.german(role + "o", "gen")]
+        return [article, self.german_noun(role, case), *self.owner.german(role + "o", "gen")]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -180,8 +180,8 @@ def possessions() -> Space[Sentence]:
         return state(subject, Predicate(None, place=Property(adjective)), moment)
 
     def of_noun(noun: Noun) -> Space[Sentence]:
-        named = Product(lambda owner, number: NamedOwner(owner, noun, number), Items(NAMES), Items("sp"))
-        owned = Product(lambda owner, number: GenitiveOwner(owner, noun, number), _singular_owners(), Items("sp"))
+        named = Product(lambda owner, number: NamedOwner(noun, number, owner), Items(NAMES), Items("sp"))
+        owned = Product(lambda owner, number: GenitiveOwner(noun, number, owner), _singular_owners(), Items("sp"))
         return Product(make, Union([named, owned], [1, 2]), Items(adjectives_for(noun)), ANY_BE_MOMENTS)
 
     belonging = Product(

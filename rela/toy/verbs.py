@@ -1,14 +1,16 @@
 """The verbs: English and German forms, what they govern, and which nouns make sense with them.
 
-A row reads `english[, past, participle] | German, participle[, third person] | government | subjects > objects | flags`.
+A row reads
+`english[, past, participle] | German, participle[, third person] | government | subjects > objects | flags`.
 
 - English "pick up" has a particle; the flag `movable` says that a pronoun goes between ("picks him up").
 - German "an-rufen" is separable, and its participle is given without the prefix ("gerufen" for "angerufen").
-- Government: "-" nothing, "acc", "dat", "dat acc", or an English and a German preposition with its case ("for auf acc").
+- Government: "-" nothing, "acc", "dat", "dat acc", or an English and a German preposition with its case
+  ("for auf acc").
 - Flags: `sein` for the auxiliary of the perfect, `sich` for reflexive, `simple` for no progressive, `state` for no
   progressive, past or passive, `calm` for what animals do as well, `where` for a place that cannot be left out,
   `whither` for a direction, `means` for a means of transport, `voice` for what is loud or quiet,
-  `lasting` for what has no time of day,   `anywhere` for an object that may be followed by a place.
+  `lasting` for what has no time of day, `anywhere` for an object that may be followed by a place.
 - The objects of a verb that governs nothing are the places where it happens, or the directions in which it leads.
 """
 
