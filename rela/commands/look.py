@@ -291,28 +291,24 @@ def filter_pairs(
     Example: `rela filter runs/demo/model train.en train.de --keep 0.8 --page --out scores.tsv`; on several processes: `torchrun --nproc-per-node 4 -m rela filter …`
     """
     from rela.decoding.translate import Translator
-    from rela.filtering.filter import (
-        check_order,
-        check_outputs,
-        filter_corpus,
-        kept_paths,
-        parts_folder,
-        score_corpus,
-        summary_path,
-    )
+    from rela.filtering.filter import filter_corpus
+    from rela.filtering.outputs import check_columns, check_outputs, kept_paths, parts_folder, summary_path
+    from rela.filtering.ranking import Criterion
+    from rela.filtering.score_corpus import score_corpus
     from rela.report.filter_page import write_filter_page
     from rela.training.processes import join_processes
 
-    check_order(by, keep, threshold, ranked, text)
+    criterion = Criterion(by, keep, threshold)
+    check_columns(ranked, text)
     if (kept_source is None) != (kept_target is None):
         raise ValueError("--kept-source and --kept-target belong together")
-    if kept_source is not None and keep is None and threshold is None:
+    if kept_source is not None and not criterion.keeps:
         raise ValueError("--kept-source says where kept pairs go; give --keep or --threshold too")
     if sample < 0:
         raise ValueError(f"sample is {sample}; wanted at least 0")
     files = (kept_source, kept_target) if kept_source and kept_target else None
     outputs = [out, summary_path(out)]
-    outputs += [] if keep is None and threshold is None else kept_paths(out, files)
+    outputs += kept_paths(out, files) if criterion.keeps else []
     outputs += [out.with_suffix(".html")] if page else []
     check_outputs(source, target, outputs)
     with join_processes(device) as processes, progress_bars() as progress:
@@ -324,8 +320,7 @@ def filter_pairs(
         processes.wait()
     if not processes.first:
         return
-    summary = filter_corpus(store, source, target, out, by=by, keep=keep, threshold=threshold, ranked=ranked,
-                            text=text, kept_files=files)  # fmt: skip
+    summary = filter_corpus(store, source, target, out, criterion, ranked=ranked, text=text, kept_files=files)
     if page:
         write_filter_page(store, source, target, out.with_suffix(".html"), summary, sample, seed)
     print(summary)

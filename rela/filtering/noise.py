@@ -1,49 +1,13 @@
-"""Telling clean sentence pairs from noisy ones: noise made on purpose, and the AUROC of a score that should find it."""
+"""Noise made on purpose: four ways to make bad sentence pairs of good ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from rela.filtering.pair_scores import PairScore
-
 Pair = tuple[str, str]
 OMITTED = 0.4
 """Share of the target's words that an omission leaves out."""
-
-
-def ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Ranks from 1 of the smallest; equal values share the mean of their ranks."""
-    array = np.asarray(values, dtype=np.float64)
-    _, group, counts = np.unique(array, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return ((2 * last - counts + 1) / 2)[group.reshape(array.shape)]
-
-
-def auroc(clean: ArrayLike, noisy: ArrayLike) -> float:
-    """The probability that a noisy pair scores above a clean one, ties counting half: ½ is chance, 1 is perfect.
-
-    AUROC = (Σ_{i noisy} rank(i) − n(n + 1)/2) / (n · m),  n noisy and m clean pairs ranked together
-    """
-    m, n = np.size(clean), np.size(noisy)
-    if not m or not n:
-        raise ValueError(f"{m} clean and {n} noisy scores; wanted at least one of each")
-    together = np.concatenate([np.ravel(clean), np.ravel(noisy)]).astype(np.float64)
-    if np.isnan(together).any():
-        raise ValueError("a score is not a number, so the pairs cannot be ranked")
-    return float((ranks(together)[m:].sum() - n * (n + 1) / 2) / (n * m))
-
-
-def detection(clean: Sequence[PairScore], noisy: Sequence[PairScore]) -> dict[str, float]:
-    """AUROC of finding the noisy pairs by null rate, by log-probability, and by the sum of both ranks."""
-    m = len(clean)
-    null_rate = np.array([score.null_rate for score in [*clean, *noisy]])
-    improbable = -np.array([score.log_prob for score in [*clean, *noisy]])
-    badness = {"null_rate": null_rate, "log_prob": improbable, "both": ranks(null_rate) + ranks(improbable)}
-    return {name: auroc(values[:m], values[m:]) for name, values in badness.items()}
 
 
 def derangement(count: int, seed: int) -> list[int]:

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.corpus import raw_pairs
-from rela.filtering.filter import FilterSummary, best_first, rank_values, whole_file
+from rela.filtering.filter import FilterSummary
+from rela.filtering.outputs import whole_file
+from rela.filtering.ranking import best_first, rank_values
 from rela.filtering.score_store import ScoreStore
 from rela.report.web_page import heading, page, paragraph, table
 

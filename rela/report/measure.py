@@ -21,7 +21,8 @@ from rela.attention.kinds import kind_of
 from rela.data.corpus import read_lines
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
-from rela.filtering.noise import NOISES, Pair, detection, make_noise, shuffled_targets
+from rela.filtering.detection import detection
+from rela.filtering.noise import NOISES, Pair, make_noise, shuffled_targets
 from rela.filtering.pair_scores import PairScore, score_pairs
 from rela.progress import Progress, no_progress
 

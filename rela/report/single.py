@@ -13,7 +13,8 @@ from rela.analysis.capture import capture
 from rela.analysis.record import TYPES, AttentionRecord
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
-from rela.filtering.noise import NOISES, Pair, detection, make_noise, shuffled_targets
+from rela.filtering.detection import detection
+from rela.filtering.noise import NOISES, Pair, make_noise, shuffled_targets
 from rela.plots.heads import heads_of_layer, heatmap, small_multiples
 from rela.plots.layers import (
     diversity_by_layer,

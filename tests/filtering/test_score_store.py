@@ -2,9 +2,7 @@
 
 import pytest
 
-from rela.filtering.filter import (
-    score_corpus,
-)
+from rela.filtering.score_corpus import score_corpus
 from rela.filtering.score_store import ScoreStore
 from tests.filtering.corpora import write_lines
 from tests.tiny_models import tiny_translator

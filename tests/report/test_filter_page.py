@@ -2,10 +2,9 @@
 
 from xml.etree import ElementTree
 
-from rela.filtering.filter import (
-    filter_corpus,
-    score_corpus,
-)
+from rela.filtering.filter import filter_corpus
+from rela.filtering.ranking import Criterion
+from rela.filtering.score_corpus import score_corpus
 from rela.report.filter_page import write_filter_page
 from tests.filtering.corpora import ATTACK, rows, write_corpus
 from tests.tiny_models import tiny_translator
@@ -14,7 +13,7 @@ from tests.tiny_models import tiny_translator
 def test_the_page_shows_best_and_worst_as_text(tmp_path):
     _, source, target = write_corpus(tmp_path)
     store = score_corpus(tiny_translator(), source, target, tmp_path / "parts")
-    summary = filter_corpus(store, source, target, tmp_path / "s.tsv")
+    summary = filter_corpus(store, source, target, tmp_path / "s.tsv", Criterion())
     write_filter_page(store, source, target, tmp_path / "p.html", summary, sample=20)
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
     tree = ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))

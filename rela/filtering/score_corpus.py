@@ -1,0 +1,92 @@
+"""Scores of every pair of a corpus of any size, block by block, by any number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rela.data.corpus import EMPTY, NOT_UTF8, NUL, TOO_LONG, decode_line, raw_pairs
+from rela.decoding.translate import PairTooLong, Translator
+from rela.filtering.fingerprint import file_fingerprint, model_fingerprint
+from rela.filtering.pair_scores import score_ids
+from rela.filtering.score_store import RECORD, ScoreStore
+from rela.progress import Progress
+
+BLOCK = 2048
+"""Pairs that are scored and stored together; after an interruption a block is scored again from its beginning."""
+PROBLEMS = ("", EMPTY, NOT_UTF8, NUL, TOO_LONG, "too long for the model")
+"""Why a pair has no scores; such pairs are never kept."""
+RawPair = tuple[bytes | None, bytes | None]
+
+
+def score_corpus(
+    translator: Translator,
+    source: str | Path,
+    target: str | Path,
+    folder: Path,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    block: int = BLOCK,
+    progress: Progress | None = None,
+) -> ScoreStore:
+    """Score this process' share of the blocks that are not scored yet, into `folder`.
+
+    Block i belongs to process i mod `world`. The scores of a pair do not depend on the pairs beside it, so neither
+    an interruption nor the number of processes leaves a trace in them.
+    """
+    if "-" in (str(source), str(target)):
+        raise ValueError("the corpus is read more than once, so it cannot come from the standard input")
+    job = {"format": 1, "block": block, "model": model_fingerprint(translator),
+           "source": file_fingerprint(source), "target": file_fingerprint(target)}  # fmt: skip
+    store = ScoreStore(folder, job)
+    done = store.finished()
+    seen = 0
+    with store.writer(rank) as writer:
+        for number, pairs in enumerate(blocks(source, target, block)):
+            if number not in done and number % world == rank:
+                writer.add(number, score_block(translator, pairs))
+            seen += len(pairs)
+            if progress is not None:
+                progress("scored", seen, None)
+    return store
+
+
+def score_block(translator: Translator, pairs: list[RawPair]) -> NDArray[Any]:
+    """The records of consecutive lines."""
+    scores = np.zeros(len(pairs), RECORD)
+    scores["null_rate"] = scores["log_prob"] = np.nan
+    ids, places = [], []
+    for place, raw in enumerate(pairs):
+        encoded, problem = encode(translator, raw)
+        scores["problem"][place] = PROBLEMS.index(problem)
+        if not problem:
+            ids.append(encoded)
+            places.append(place)
+    for place, score in zip(places, score_ids(translator, ids), strict=True):
+        scores[place] = (score.null_rate, score.log_prob, 0)
+    return scores
+
+
+def encode(translator: Translator, raw: RawPair) -> tuple[tuple[list[int], list[int]], str]:
+    """Subword ids of a pair and what is wrong with it."""
+    sides = [decode_line(side) for side in raw]
+    found = [problem for _, problem in sides if problem]
+    if found:
+        return ([], []), min(found, key=lambda problem: problem == EMPTY)  # what is worse than empty comes first
+    try:
+        return translator.encode_pair(sides[0][0], sides[1][0]), ""
+    except PairTooLong:
+        return ([], []), PROBLEMS[-1]
+
+
+def blocks(source: str | Path, target: str | Path, size: int) -> Iterator[list[RawPair]]:
+    """The lines of both files, some at a time and not decoded."""
+    stream = ((left, right) for _, left, right in raw_pairs(source, target))
+    while block := list(islice(stream, size)):
+        yield block
