@@ -1,0 +1,29 @@
+"""Archives: only what is wanted is unpacked, and no file outside the folder."""
+
+import io
+import tarfile
+
+import pytest
+
+from rela.data.archives import unpack
+from rela.data.download import DownloadError
+from tests.data.local_server import names
+
+
+def test_no_archive_writes_outside_its_folder(tmp_path):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name in ("../evil.txt", "/evil.txt", "x/../../evil.txt"):
+            info = tarfile.TarInfo(name)
+            info.size = 4
+            tar.addfile(info, io.BytesIO(b"evil"))
+        link = tarfile.TarInfo("link.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        tar.addfile(link)
+    archive = tmp_path / "evil.tgz"
+    archive.write_bytes(out.getvalue())
+    found = unpack(archive, ["evil.txt"], tmp_path / "inside")
+    assert found["evil.txt"].is_relative_to(tmp_path / "inside")
+    assert names(tmp_path) == ["evil.tgz", "inside"]
+    with pytest.raises(DownloadError, match=r"holds no link\.txt"):
+        unpack(archive, ["link.txt"], tmp_path / "links")
