@@ -55,7 +55,12 @@ def regular_files(file: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
         with tarfile.open(file, "r|*") as tar:
             for entry in tar:
                 if entry.isfile():
-                    yield entry.name, lambda entry=entry: tar.extractfile(entry) or io.BytesIO()
+                    yield entry.name, partial(open_entry, tar, entry)
+
+
+def open_entry(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    """The contents of a regular file in a tar archive."""
+    return tar.extractfile(entry) or io.BytesIO()
 
 
 def match(name: str, members: list[str]) -> str | None:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from rela.progress import Progress
 
-"""Called with what is going on in words, the bytes that are there, and of how many (None: not known)."""
-
 BLOCK = 1 << 16
 
 
@@ -22,7 +20,7 @@ class DownloadError(ValueError):
     """A file could not be had; the message says in one line why, and what to do."""
 
 
-class BrokeOff(Exception):
+class Interrupted(Exception):
     """The connection failed; the bytes that came are kept and another attempt may go on from there."""
 
 
@@ -48,13 +46,12 @@ def download(
         sha256 = noted.read_text().split()[0]
     if path.exists():
         if sha256 is not None and checksum(path) != sha256:
-            raise DownloadError(
-                f"{path} is not the file it was (its SHA-256 is not {sha256}); delete it to fetch it again"
-            )
+            advice = "delete it to fetch it again"
+            raise DownloadError(f"{path} is not the file it was (its SHA-256 is not {sha256}); {advice}")
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    fetch_with_patience(url, part, progress, attempts, pause, timeout)
+    fetch_with_retries(url, part, progress, attempts, pause, timeout)
     found = checksum(part)
     if sha256 is not None and found != sha256:
         part.unlink()
@@ -65,7 +62,7 @@ def download(
     return path
 
 
-def fetch_with_patience(
+def fetch_with_retries(
     url: str, part: Path, progress: Progress | None, attempts: int, pause: float, timeout: float
 ) -> None:
     """Try until the file is complete; an attempt that brought new bytes does not count as failed."""
@@ -74,7 +71,7 @@ def fetch_with_patience(
         before = size_of(part)
         try:
             return fetch(url, part, progress, timeout)
-        except BrokeOff as error:
+        except Interrupted as error:
             failed = 1 if size_of(part) > before else failed + 1
             if failed >= attempts:
                 kept = size_of(part)
@@ -99,22 +96,22 @@ def fetch(url: str, part: Path, progress: Progress | None, timeout: float) -> No
             if error.headers.get("Content-Range") == f"bytes */{offset}":
                 return
             part.unlink()
-            raise BrokeOff("the file on the server has changed") from None
+            raise Interrupted("the file on the server has changed") from None
         if error.code in (408, 429) or error.code >= 500:
-            raise BrokeOff(f"{error.code} {error.reason}") from None
+            raise Interrupted(f"{error.code} {error.reason}") from None
         raise DownloadError(f"{url}: {error.code} {error.reason}") from None
     except urllib.error.URLError as error:
-        raise BrokeOff(f"no connection ({error.reason}); are you offline?") from None
+        raise Interrupted(f"no connection ({error.reason}); are you offline?") from None
     except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
-        raise BrokeOff(f"the connection broke ({type(error).__name__})") from None
+        raise Interrupted(f"the connection broke ({type(error).__name__})") from None
 
 
 def receive(response: http.client.HTTPResponse, part: Path, offset: int, progress: Progress | None) -> None:
-    """Write the body of a response; BrokeOff if it is shorter than the server said."""
+    """Write the body of a response; Interrupted if it is shorter than the server said."""
     if response.status == 206:
         span = response.headers.get("Content-Range", "")
         if not span.startswith(f"bytes {offset}-"):
-            raise BrokeOff(f"asked for bytes from {offset}, the server sent {span or 'others'}")
+            raise Interrupted(f"asked for bytes from {offset}, the server sent {span or 'others'}")
     else:
         offset = 0
         if tag := response.headers.get("ETag") or response.headers.get("Last-Modified"):
@@ -130,7 +127,7 @@ def receive(response: http.client.HTTPResponse, part: Path, offset: int, progres
             if progress:
                 progress(f"downloading {part.stem}", offset, total)
     if total is not None and offset != total:
-        raise BrokeOff(f"the connection broke after {offset:,} of {total:,} bytes")
+        raise Interrupted(f"the connection broke after {offset:,} of {total:,} bytes")
 
 
 def tag_of(part: Path) -> Path:
@@ -139,9 +136,11 @@ def tag_of(part: Path) -> Path:
 
 
 def size_of(path: Path) -> int:
+    """The bytes of a file; 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def checksum(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

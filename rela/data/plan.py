@@ -26,15 +26,14 @@ def plan_by_length(members: Numbers, sizes: Numbers, limits: Numbers) -> Iterato
     source, target = (np.concatenate([[0], np.cumsum(sizes[order, side])]) for side in (0, 1))  # each [m + 1]
     start = 0
     while start < len(order):
-        ends = (np.searchsorted(total, total[start] + limit, side="right")
-                for total, limit in zip((source, target), limits, strict=True))  # fmt: skip
-        end = int(min(ends)) - 1
+        sides = zip((source, target), limits, strict=True)
+        end = int(min(np.searchsorted(total, total[start] + limit, side="right") for total, limit in sides)) - 1
         yield order[start:end]
         start = end
 
 
 def plan_mixed(members: Numbers, sizes: Numbers, limits: Numbers) -> Iterator[Numbers]:
-    """Batches that fill source tokens, target tokens and sentences `limits` [3] as well as they can, as they are asked for.
+    """Batches that fill `limits` [3] (source tokens, target tokens, sentences) as well as they can.
 
     Lengths are mixed as in the corpus: a model whose every step sees one length alone translates a little worse, and
     ReLA's heads then align much worse (docs/log.md).

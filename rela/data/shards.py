@@ -44,6 +44,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path, split: str, shards: int, vocabulary_size: int) -> None:
         self.folder, self.split, self.type = folder, split, id_type(vocabulary_size)
+        self.shards = shards
         self.ends = [0] * shards
         self.pairs = [0] * shards
         self.tokens, self.longest = np.zeros(2, np.int64), np.zeros(2, np.int64)
@@ -81,6 +82,7 @@ class ShardWriter:
 
 
 def append(path: Path, values: NDArray[Any]) -> None:
+    """Add the bytes of an array to the end of a file."""
     with path.open("ab") as file:
         file.write(values.data)
 
@@ -107,7 +109,7 @@ class Shard:
 
 
 class PreparedCorpus:
-    """One split of a prepared directory, memory-mapped: its size on disk is no matter for RAM."""
+    """One split of a prepared directory, memory-mapped, so that RAM does not grow with its size."""
 
     def __init__(self, directory: Path, split: str, facts: dict[str, Any], vocabulary_size: int, sha256: str) -> None:
         self.directory, self.split = directory, split
@@ -183,6 +185,7 @@ def map_file(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def check_size(path: Path, wanted: int) -> None:
+    """Raise a CorpusError unless the file has `wanted` bytes."""
     found = path.stat().st_size if path.exists() else "none"
     if found != wanted:
         raise CorpusError(f"{path} is damaged: {found} bytes, wanted {wanted}; run `rela prepare --force`")

@@ -66,19 +66,23 @@ class Subwords:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without BOS and EOS."""
-        return self.processor.encode(tidy(text))
+        ids: list[int] = self.processor.encode(tidy(text))
+        return ids
 
     def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Ids of many texts, each as `encode` gives them."""
-        return self.processor.encode([tidy(text) for text in texts], num_threads=threads)
+        ids: list[list[int]] = self.processor.encode([tidy(text) for text in texts], num_threads=threads)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; PAD, BOS and EOS vanish, an unknown character shows as ⁇."""
-        return self.processor.decode(self._known([int(index) for index in ids if index not in SPECIAL]))
+        text: str = self.processor.decode(self._known([int(index) for index in ids if index not in SPECIAL]))
+        return text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The written form of each id; ▁ marks the first piece of a word."""
-        return self.processor.id_to_piece(self._known([int(index) for index in ids]))
+        pieces: list[str] = self.processor.id_to_piece(self._known([int(index) for index in ids]))
+        return pieces
 
     def _known(self, ids: list[int]) -> list[int]:
         size = self.size
@@ -106,7 +110,8 @@ def train_subwords(
     ("´" to space and accent), after which gold word links point at the wrong words. There is no byte
     fallback: its 256 pieces are a large part of a small vocabulary, and `character_coverage` 1 knows every
     character of the sample. SentencePiece is given words with their counts, from which it learns the same pieces as
-    from the lines themselves in half the memory. The number of threads is part of the stored model, so it does not follow the machine.
+    from the lines themselves in half the memory. The number of threads is part of the stored model, so it does not
+    follow the machine.
     """
     import sentencepiece
 

@@ -173,17 +173,6 @@ def test_other_settings_or_other_text_are_refused_unless_forced(config, tmp_path
         prepare(settings)
 
 
-def test_text_that_was_only_moved_or_touched_is_the_same_text(config, tmp_path):
-    settings = config()
-    prepare(settings)
-    for suffix in ("en", "de"):
-        path = tmp_path / f"train.{suffix}"
-        path.write_bytes(path.read_bytes())
-    assert prepare(settings).reused
-    (tmp_path / "train.en").unlink()
-    assert prepare(settings).reused
-
-
 def test_a_foreign_file_in_the_directory_stays(config, tmp_path):
     (tmp_path / "prepared").mkdir()
     (tmp_path / "prepared" / "notes.txt").write_text("mine")
@@ -208,20 +197,6 @@ def test_a_given_vocabulary_is_used(config, tmp_path):
     assert prepare(config(train=train, directory=str(other), subwords="prepared/subwords.model")).reused
     with pytest.raises(ValueError, match="vocabulary_size is 61, but the given vocabulary has 60"):
         prepare(config(train=train, directory=str(other), vocabulary_size=61), subwords=subwords)
-
-
-def test_the_sample_is_of_the_wanted_size_and_uniform(config, tmp_path):
-    write_pairs(tmp_path, "numbers", [(str(number), str(-number)) for number in range(300)])
-    corpora = [preparation.Corpus("train", tmp_path / "numbers.en", tmp_path / "numbers.de", 1.0)]
-    drawn = np.zeros(300)
-    for seed in range(100):
-        settings = config(vocabulary_sample=60, seed=seed)
-        lines = [int(line) for line in preparation.sample_lines(corpora, 300, settings, lambda *call: None)]
-        assert lines[::2] == [-line for line in lines[1::2]]
-        assert len(set(lines[::2])) == 30 == len(lines) // 2
-        drawn[lines[::2]] += 1
-    # 100 draws of 30 from 300: every third of the file is drawn 1000 times, with a standard deviation below 26
-    assert np.abs(drawn.reshape(3, 100).sum(1) - 1000).max() < 5 * 26
 
 
 def test_progress_counts_up_to_its_totals(config):
