@@ -96,6 +96,18 @@ def test_prose_lines_are_short(page: Path) -> None:
             assert len(line) <= WIDTH, f"{page.name}:{number} has {len(line)} characters; wanted at most {WIDTH}"
 
 
+def test_pages_named_in_code_exist() -> None:
+    named = {
+        (file, page)
+        for folder in ("rela", "benchmarks", "experiments", "tests")
+        for file in (ROOT / folder).rglob("*.py")
+        for page in re.findall(r"(?<![\w/.])docs/[\w-]+\.md", file.read_text(encoding="utf-8"))
+    }
+    assert named
+    for file, page in named:
+        assert (ROOT / page).exists(), f"{file.relative_to(ROOT)} names {page}, which is not there"
+
+
 def test_something_was_looked_at() -> None:
     """The patterns above find what is known to be there: no test passes because it reads nothing."""
     assert len(PAGES) > 10
