@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-gpu check format bench clean
+.PHONY: demo test test-gpu check format bench results clean
 
 demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
 	$(BIN)/rela demo
@@ -25,6 +25,9 @@ format: $(VENV)/ready
 
 bench:                     ## the tables under results/, with the python that sees the GPU
 	$(PYTHON) -m benchmarks.attention
+
+results: $(VENV)/ready     ## the tables and figures of docs/results.md, from experiments/rows
+	$(BIN)/python -m experiments results
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""The command line of the experiments: `python -m experiments run GRID`, `list GRID`, `merge FILE…`, `tables`."""
+"""The command line of the experiments: `python -m experiments run GRID`, `list GRID`, `merge FILE…`, `results`."""
 
 from __future__ import annotations
 
@@ -58,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
     merge = commands.add_parser("merge", help="add rows that came back from another machine")
     merge.add_argument("files", type=Path, nargs="+")
     merge.set_defaults(do=do_merge)
+
+    results = commands.add_parser("results", help="rebuild the tables and figures of docs/results.md from the rows")
+    results.set_defaults(do=do_results)
     return top
 
 
@@ -97,6 +100,13 @@ def do_merge(given: argparse.Namespace) -> None:
             path = ROWS / f"{experiment}.jsonl"
             added = merge_rows(path, [row for row in rows if row["experiment"] == experiment])
             print(f"{path}: {added} new rows")
+
+
+def do_results(given: argparse.Namespace) -> None:
+    from experiments.results import DOCUMENT, rebuild
+
+    rebuild()
+    print(DOCUMENT)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from typing import Any
 
 from rela.config import from_dict, read_yaml
 
+ROOT = Path(__file__).parents[1]
+"""The repository; configurations are named from here."""
 TASKS = Path(__file__).with_name("tasks.yaml")
 DEFAULT_SECONDS = 260.0
 ATTENTIONS = ("encoder", "decoder", "cross")
@@ -136,7 +138,7 @@ def read_task(values: Any, where: str) -> Task:
     """A task from plain values."""
     values = mapping(values, ("config", "tests"), where, optional=("analysis", "gold"))
     return Task(
-        config=values["config"],
+        config=str(ROOT / values["config"]),
         tests={name: from_dict(TestSet, test, f"{where}: {name}") for name, test in values["tests"].items()},
         analysis=from_dict(AnalysisText, values["analysis"], f"{where}: analysis") if "analysis" in values else None,
         gold=read_gold(values["gold"], f"{where}: gold") if "gold" in values else None,

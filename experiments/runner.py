@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,13 @@ def run_grid(grid: Grid, options: Options, started: float, say: Callable[[str], 
 
 def configuration(run: Run, options: Options) -> Config:
     """What a run trains, its paths as the repository names them."""
-    return load_config(run.task.config, [*run.overrides, *options.overrides])
+    return read_config(run.task.config, (*run.overrides, *options.overrides))
+
+
+@cache
+def read_config(path: str, overrides: tuple[str, ...]) -> Config:
+    """`load_config`, once for each run: tables ask for the same ones again and again."""
+    return load_config(path, overrides)
 
 
 def expected_seconds(run: Run, config: Config, rows: Sequence[Row]) -> float:

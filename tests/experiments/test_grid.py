@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from experiments.cells import GRIDS as FOLDER
 from experiments.grid import Grid, load_grid, load_tasks, matching
 from experiments.runner import Options, configuration
 from rela.attention.kinds import kind_of
 
-GRIDS = sorted(Path("experiments/grids").glob("*.yaml"))
+GRIDS = sorted(FOLDER.glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
 def table1() -> Grid:
-    return load_grid("experiments/grids/table1.yaml")
+    return load_grid(FOLDER / "table1.yaml")
 
 
 def test_grids_were_found() -> None:
