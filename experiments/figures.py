@@ -13,7 +13,18 @@ from experiments import paper
 from experiments.cells import Cell, Cells
 from experiments.tables import MAIN, TYPES, paper_rows
 from rela.plots.layers import TITLES, draw_layers, finish_panel, model_legend
-from rela.plots.style import DASHED, PALETTE, SMALL, SOLID, TEXT, figure_of, line_styles, new_figure, panels, save_figure
+from rela.plots.style import (
+    DASHED,
+    PALETTE,
+    SMALL,
+    SOLID,
+    TEXT,
+    figure_of,
+    line_styles,
+    new_figure,
+    panels,
+    save_figure,
+)
 
 Measure = Sequence[str]
 Draw = Callable[[Mapping[str, Cell]], Axes]

@@ -79,7 +79,7 @@ class Result:
 
 
 class OutOfTime(Exception):
-    """A run was stopped in training with a checkpoint, because the time is over."""
+    """A run was stopped in training, because the time is over; it has saved what it had done."""
 
 
 def run_grid(grid: Grid, options: Options, started: float, say: Callable[[str], None] = print) -> list[Row]:
@@ -106,7 +106,7 @@ def run_grid(grid: Grid, options: Options, started: float, say: Callable[[str], 
             say(f"{run.id}: skipped, {error}")
             continue
         except OutOfTime:
-            say(f"{run.id}: stopped with a checkpoint; the same command goes on")
+            say(f"{run.id}: stopped, the time is over; the same command goes on")
             break
         if options.out is not None:
             append_row(options.out / path.name, row)
@@ -191,13 +191,13 @@ def train_model(config: Config, options: Options, folder: Path, deadline: float)
     # The row keeps the configuration as the repository has it; the folders are this machine's.
     data = replace(config.data, directory=str(prepared(config, options)))
     settings = replace(config.train, directory=str(folder), tensorboard=False)
-    with stop_at(deadline) if options.resumable else contextlib.nullcontext():
-        try:
+    try:
+        with stop_at(deadline) if options.resumable else contextlib.nullcontext():
             return train(replace(config, data=data, train=settings), quiet=True)
-        except KeyboardInterrupt:
-            if options.resumable and time.monotonic() >= deadline:
-                raise OutOfTime from None
-            raise
+    except KeyboardInterrupt:
+        if options.resumable and time.monotonic() >= deadline:
+            raise OutOfTime from None
+        raise
 
 
 def prepared(config: Config, options: Options) -> Path:
@@ -368,7 +368,7 @@ def stopwatch(result: Result, stage: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_at(deadline: float) -> Iterator[None]:
-    """Ask training to save and stop at a time, as SIGTERM does; before its first step and after its last, stop at once."""
+    """Ask training to save and stop at a time, as SIGTERM does; outside of its steps, stop at once."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     timer = threading.Timer(max(deadline - time.monotonic(), 0.0), os.kill, (os.getpid(), signal.SIGTERM))
     timer.daemon = True
