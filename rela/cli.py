@@ -9,9 +9,10 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 try:
     import typer
@@ -24,7 +25,10 @@ except ImportError:
 import rela
 from rela.commands import learn, look, translate
 from rela.commands.old_names import renew
+from rela.errors import RunFailed
 from rela.terminal import fail
+
+SMALLER = "(smaller batches need less: --batch-tokens of translate, --set train.accumulate=4 of train)"
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": learn.demo,
@@ -83,7 +87,7 @@ for name, command in DATA_COMMANDS.items():
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; what a user can put right is one line on stderr and exit code 2."""
+    """Run a command; what a user can put right is one line on stderr and exit code 2, a bug is a traceback and 1."""
     warnings.showwarning = lambda message, *_: print(f"rela: warning: {one_line(message)}", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -91,31 +95,63 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = app(renew(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
         sys.stdout.flush()  # here, where a reader that went away is dealt with
-    except (ValueError, ImportError, OSError, RuntimeError) as error:
-        if os.environ.get("RELA_TRACEBACK"):
-            raise
-        if isinstance(error, BrokenPipeError):  # the reader of our output went away: `rela translate … | head`
-            flush_or_abandon()
-            raise SystemExit(1) from None
-        if type(error).__name__ == "Abort":  # what older releases of typer make of Ctrl-C
-            fail("interrupted", code=130)
-        if isinstance(error, OSError):  # which may be a full disk behind stdout
-            flush_or_abandon()
-        fail(describe(error))
     except KeyboardInterrupt:
         fail("interrupted", code=130)
     except Exception as error:
-        if hasattr(error, "format_message"):  # the command line itself was wrong
-            if type(error).__name__ == "NoArgsIsHelpError":
-                with contextlib.suppress(BrokenPipeError):  # `rela | head`
-                    print(error.format_message())
-                flush_or_abandon()
-                raise SystemExit(2) from None
-            fail(one_line(error.format_message()))
-        raise
+        give_up(error)
     if code == 130:  # what typer makes of Ctrl-C
         fail("interrupted", code=130)
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def give_up(error: Exception) -> NoReturn:
+    """End the program because of an exception."""
+    if hasattr(error, "format_message"):  # the command line itself was wrong
+        if type(error).__name__ == "NoArgsIsHelpError":
+            with contextlib.suppress(BrokenPipeError):  # `rela | head`
+                print(error.format_message())
+            flush_or_abandon()
+            raise SystemExit(2) from None
+        fail(one_line(error.format_message()))
+    if os.environ.get("RELA_TRACEBACK"):
+        raise error
+    if isinstance(error, BrokenPipeError):  # the reader of our output went away: `rela translate … | head`
+        flush_or_abandon()
+        raise SystemExit(1) from None
+    if type(error).__name__ == "Abort":  # what older releases of typer make of Ctrl-C
+        fail("interrupted", code=130)
+    if isinstance(error, OSError):  # which may be a full disk behind stdout
+        flush_or_abandon()
+    if is_out_of_memory(error):
+        fail(f"out of memory: {one_line(error) or 'no more on this machine'} {SMALLER}")
+    if is_expected(error):
+        fail(describe(error))
+    traceback.print_exception(error)
+    fail("this is a bug in rela; please report it with the command and the lines above", code=1)
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether an exception is raised on purpose, for something a user can put right."""
+    if isinstance(error, ImportError):
+        return (error.name or "").split(".")[0] != "rela"  # an extra is not installed
+    if type(error) is ValueError:
+        return raised_here(error)  # and not by a library that we called wrongly
+    return isinstance(error, (RunFailed, ValueError, OSError))
+
+
+def raised_here(error: Exception) -> bool:
+    """Whether an exception comes from the package's own code."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").split(".")[0] == "rela"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, of the GPU or of the machine."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"  # torch's, which is not imported for its name
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )
 
 
 def flush_or_abandon() -> None:

@@ -20,6 +20,7 @@ from rela.analysis.words import words
 from rela.config import Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, TrainConfig, save_config
 from rela.data.prepare import prepare
 from rela.decoding.translate import Translator
+from rela.errors import RunFailed
 from rela.evaluation.alignment import GoldLinks
 from rela.evaluation.scores import Score, bleu
 from rela.report.measure import Report
@@ -128,7 +129,7 @@ def train_together(configs: list[Config], progress: Tell) -> None:
         if process.wait():
             assert process.stderr is not None
             reason = process.stderr.read().decode(errors="replace").strip().removeprefix("rela: error: ")
-            raise RuntimeError(f"training {directory.name} failed: {reason or f'exit code {process.returncode}'}")
+            raise RunFailed(f"training {directory.name} failed: {reason or f'exit code {process.returncode}'}")
 
 
 def tell_progress(configs: list[Config], progress: Tell) -> None:

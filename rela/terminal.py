@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rela.files import replacing
 
@@ -118,6 +118,7 @@ def paired_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
         yield left, right
 
 
-def fail(message: str, code: int = 2) -> None:
+def fail(message: str, code: int = 2) -> NoReturn:
+    """End the program with one line on stderr."""
     print(f"rela: error: {message}", file=sys.stderr)
     raise SystemExit(code) from None

@@ -1,8 +1,44 @@
 """Where there is no CUDA device, Triton kernels run in Triton's interpreter, on tiny shapes."""
 
 import os
+import warnings
+from collections.abc import Callable, Iterator
 
+import pytest
 import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple]]:
+    """Run a command of `rela` in this process: (exit code, stdout, stderr)."""
+    from rela.cli import main
+
+    monkeypatch.delenv("RELA_TRACEBACK", raising=False)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit) as caught:
+            main([str(argument) for argument in arguments])
+        output, errors = capfd.readouterr()
+        return int(caught.value.code or 0), output, errors
+
+    with warnings.catch_warnings():  # main has its own way to show them
+        yield run
+
+
+@pytest.fixture
+def fails(call: Callable[..., tuple]) -> Callable[..., None]:
+    """Run a command of `rela` that must fail: exit code 2, one line on stderr that names what was wrong."""
+
+    def run(*arguments: object, named: str) -> None:
+        code, _, errors = call(*arguments)
+        assert code == 2, errors
+        assert errors.startswith("rela: error: "), errors
+        assert len(errors.splitlines()) == 1, errors
+        assert named in errors
+
+    return run

@@ -1,93 +1,21 @@
-"""The command line: what it prints, and that whatever a user can get wrong is one line and exit code 2."""
+"""The program itself: its help, its place among programs, and what it makes of errors."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import rela
-from rela.cli import app, main
-from rela.config import Config, DecodeConfig, ModelConfig
-from rela.data.subwords import train_subwords
-from rela.decoding.translate import Translator
-from rela.model.transformer import Transformer
-from rela.toy import generate
-
-PAIRS = list(generate(40, seed=2))
-SOURCES, TARGETS = [pair.source for pair in PAIRS], [pair.target for pair in PAIRS]
-
-
-def make_model(folder: Path, size: int = 300, **shape) -> Path:
-    torch.manual_seed(0)
-    subwords = train_subwords([*SOURCES, *TARGETS] * 3, size)
-    config = Config(
-        model=ModelConfig(vocabulary_size=size, width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=24,
-                          **{"max_length": 90, **shape}),
-        decode=DecodeConfig(max_length_ratio=0.5, max_length_extra=3),
-    )  # fmt: skip
-    Translator(Transformer(config.model), subwords, config, "cpu").save(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    """An untrained model: the command line does not care what it says."""
-    return make_model(tmp_path_factory.mktemp("models") / "model")
-
-
-@pytest.fixture
-def texts(tmp_path) -> Path:
-    (tmp_path / "source.en").write_text("\n".join(SOURCES) + "\n", encoding="utf-8")
-    (tmp_path / "target.de").write_text("\n".join(TARGETS) + "\n", encoding="utf-8")
-    return tmp_path
-
-
-@pytest.fixture
-def call(capfd, monkeypatch):
-    """Run a command in this process: (exit code, stdout, stderr)."""
-    monkeypatch.delenv("RELA_TRACEBACK", raising=False)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        warnings.simplefilter("default")
-        with pytest.raises(SystemExit) as caught:
-            main([str(argument) for argument in arguments])
-        output, errors = capfd.readouterr()
-        return int(caught.value.code or 0), output, errors
-
-    with warnings.catch_warnings():  # main has its own way to show them
-        yield run
-
-
-@pytest.fixture
-def fails(call):
-    """Run a command that must fail: exit code 2, one line on stderr that names what was wrong."""
-
-    def run(*arguments: object, named: str) -> None:
-        code, _, errors = call(*arguments)
-        assert code == 2, errors
-        assert errors.startswith("rela: error: "), errors
-        assert len(errors.splitlines()) == 1, errors
-        assert named in errors
-
-    return run
-
-
-def shell(command: list[str], **options) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **options.pop("env", {})}
-    return subprocess.run(command, capture_output=True, env=environment, timeout=120, **options)
-
-
-# The program
+from rela.cli import COMMANDS, DATA_COMMANDS, app
+from rela.errors import RunFailed
+from rela.terminal import check_format
+from tests.commands.cases import shell
 
 
 def test_python_m_rela_is_rela():
@@ -100,10 +28,7 @@ def test_python_m_rela_is_rela():
     assert one.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["prepare", "train", "average", "translate", "score", "evaluate", "info", "data toy", "data get", "data list"],
-)
+@pytest.mark.parametrize("command", [*COMMANDS, *(f"data {name}" for name in DATA_COMMANDS)])
 def test_every_command_explains_itself(call, command):
     code, output, _ = call(*command.split(), "--help")
     assert code == 0
@@ -120,149 +45,6 @@ def test_without_a_command_the_help_is_shown(call):
     code, output, errors = call()
     assert (code, errors) == (2, "")
     assert "translate" in output
-
-
-# Text in, text out
-
-
-def test_translations_come_line_by_line_in_order(call, model, texts):
-    code, output, errors = call("translate", model, texts / "source.en", "--beam", 2)
-    assert (code, errors) == (0, "")
-    assert output.splitlines() == Translator.load(model, "cpu").translate(SOURCES, beam=2)
-    assert call("translate", model, texts / "source.en", "--beam", 2, "--out", texts / "out.de")[:2] == (0, "")
-    assert (texts / "out.de").read_text(encoding="utf-8") == output
-    assert sorted(path.name for path in texts.iterdir()) == ["out.de", "source.en", "target.de"]
-
-
-def test_compressed_text_is_read(call, model, texts):
-    import gzip
-
-    (texts / "source.en.gz").write_bytes(gzip.compress((texts / "source.en").read_bytes()))
-    assert call("translate", model, texts / "source.en.gz", "--beam", 1) == call(
-        "translate", model, texts / "source.en", "--beam", 1
-    )
-
-
-def test_nbest_scores_and_alignments_are_columns(call, model, texts):
-    _, output, _ = call("translate", model, texts / "source.en", "--nbest", 3, "--scores", "--alignments")
-    rows = [line.split("\t") for line in output.splitlines()]
-    assert len(rows) == 3 * len(SOURCES)
-    assert [int(row[0]) for row in rows] == [number for number in range(len(SOURCES)) for _ in range(3)]
-    wanted = Translator.load(model, "cpu").translate_nbest(SOURCES, nbest=3)
-    for row, item in zip(rows, (item for group in wanted for item in group), strict=True):
-        assert float(row[1]) == pytest.approx(item.score, abs=1e-5)
-        assert row[2] == item.text
-        words = len(SOURCES[int(row[0])].split()), len(item.text.split())
-        links = [tuple(map(int, link.split("-"))) for link in row[3].split()]
-        assert all(0 <= source < words[0] and 0 <= target < words[1] for source, target in links)
-
-
-def test_json_lines_hold_everything(call, model, texts):
-    _, output, _ = call("translate", model, texts / "source.en", "--format", "jsonl", "--nbest", 2, "--alignments")
-    rows = [json.loads(line) for line in output.splitlines()]
-    assert [(row["line"], row["rank"]) for row in rows[:4]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert rows[2]["source"] == SOURCES[1]
-    assert rows[0].keys() == {"line", "rank", "source", "translation", "score", "log_prob", "alignment"}
-
-
-def test_sampling_is_repeated_by_its_seed(call, model, texts):
-    def sample(seed: int) -> str:
-        return call("translate", model, texts / "source.en", "--sampling", "--seed", seed, "--temperature", 0.8)[1]
-
-    assert sample(1) == sample(1)
-    assert sample(1) != sample(2)
-
-
-def test_odd_lines_keep_their_place(call, model, tmp_path):
-    lines = ["", "The dog sleeps .", "🐕 שלום\u202e 😴", "   ", "dog " * 300]
-    (tmp_path / "odd.en").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, output, errors = call("translate", model, tmp_path / "odd.en", "--alignments")
-    assert code == 0
-    rows = output.split("\n")[:-1]
-    assert [bool(row.split("\t")[0]) for row in rows] == [False, True, True, False, True]
-    assert errors.splitlines() == [line for line in errors.splitlines() if line.startswith("rela: warning: ")], (
-        "warnings only"
-    )
-    assert "line 5 has" in errors
-    assert "only the first 89 are translated" in errors
-    assert "no alignment" in errors
-
-
-def test_scores_agree_with_the_library_and_take_empty_lines(call, model, tmp_path):
-    sources, targets = [*SOURCES[:3], ""], [TARGETS[0], "", *TARGETS[2:4]]
-    (tmp_path / "s").write_text("\n".join(sources) + "\n", encoding="utf-8")
-    (tmp_path / "t").write_text("\n".join(targets) + "\n", encoding="utf-8")
-    wanted = Translator.load(model, "cpu").score(sources, targets)
-    _, output, _ = call("score", model, tmp_path / "s", tmp_path / "t", "--tokens")
-    for line, scored in zip(output.splitlines(), wanted, strict=True):
-        total, pieces = line.split("\t")
-        assert float(total) == pytest.approx(scored.log_prob, abs=1e-5)
-        assert [piece.rpartition(":")[0] for piece in pieces.split(" ")] == list(scored.pieces)
-    _, output, _ = call("score", model, tmp_path / "s", tmp_path / "t", "--format", "jsonl")
-    rows = [json.loads(line) for line in output.splitlines()]
-    assert [row["log_prob"] for row in rows] == [scored.log_prob for scored in wanted]
-    assert rows[1]["pieces"] == ["</s>"]
-
-
-def test_evaluation_prints_scores_with_signatures(call, texts):
-    code, output, _ = call("evaluate", texts / "target.de", texts / "target.de")
-    assert code == 0
-    assert [line.rpartition(" = ")[2] for line in output.splitlines()] == ["100.00"] * 3
-    assert "tok:13a" in output
-    assert "multi-bleu.perl" in output
-    _, output, _ = call("evaluate", texts / "source.en", texts / "target.de", "--format", "json")
-    assert [row["name"] for row in json.loads(output)] == ["BLEU", "chrF2", "BLEU"]
-
-
-def test_info_prints_sizes_by_part(call, model):
-    _, output, _ = call("info", model)
-    counts = Translator.load(model, "cpu").model.parameter_counts()
-    numbers = {line[:18].strip(): int(line[18:].replace(",", "")) for line in output.splitlines()[2:]}
-    assert numbers == {**counts, "parameters": sum(counts.values())}
-    assert "encoder rela-g, decoder rela-g, cross rela-g" in output
-
-
-def test_models_are_averaged(call, model, tmp_path):
-    assert call("average", model, model, "--out", tmp_path / "mean")[0] == 0
-    one, two = (Translator.load(path, "cpu").model.state_dict() for path in (model, tmp_path / "mean"))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-# A program among programs
-
-
-def test_a_dialogue_is_answered_line_by_line(model):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rela", "translate", str(model), "--window", "1", "--beam", "1"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    answers = []
-    for line in SOURCES[:3]:
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        answers.append(process.stdout.readline().rstrip("\n"))  # before the input ends
-    process.stdin.close()
-    assert process.wait(60) == 0
-    assert answers == Translator.load(model, "cpu").translate(SOURCES[:3], beam=1)
-
-
-@pytest.mark.parametrize(
-    "arguments", ["translate {model} --beam 1 --window 1 -", "evaluate {text} {text}", "score {model} {text} {text}"]
-)
-def test_a_reader_that_goes_away_is_no_error(model, texts, arguments):
-    """As in `rela … | head -1`: here the pipe is closed before anything is written to it."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    words = arguments.format(model=model, text=texts / "target.de").split(" ")
-    with open(texts / "source.en", "rb") as source:
-        result = subprocess.run([sys.executable, "-m", "rela", *words], stdin=source, stdout=writer, stderr=subprocess.PIPE,
-                                env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)  # fmt: skip
-    os.close(writer)
-    assert b"Traceback" not in result.stderr
-    assert b"rror" not in result.stderr
-    assert result.returncode == 1
 
 
 def test_a_reader_of_the_help_that_goes_away_is_no_error():
@@ -286,127 +68,7 @@ def test_output_to_a_full_disk_is_one_line():
     assert result.stderr == b"rela: error: No space left on device\n"
 
 
-def test_text_is_utf8_whatever_the_locale_says(model):
-    result = shell([sys.executable, "-m", "rela", "translate", str(model), "--format", "jsonl", "--beam", "1"],
-                   input="Füße 🐕\n".encode(), env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"})  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout.decode("utf-8"))["source"] == "Füße 🐕"
-
-
-# What can go wrong
-
-
-def test_wrong_command_lines(fails, model, texts):
-    fails("nonsense", named="nonsense")
-    fails("translate", model, "--beem", 4, named="--beem")
-    fails("translate", named="model")
-    fails("translate", model, "--beam", "four", named="--beam")
-    fails("translate", model, texts / "source.en", "--beam", 0, named="beam is 0")
-    fails("translate", model, texts / "source.en", "--nbest", 9, named="nbest is 9; wanted at most the beam, 4")
-    fails("translate", model, texts / "source.en", "--format", "xml", named="'xml'")
-    fails("score", model, texts / "source.en", texts / "target.de", "--format", "xml", named="'xml'")
-    fails("evaluate", texts / "target.de", texts / "target.de", "--format", "xml", named="'xml'")
-    fails("translate", model, texts / "source.en", "--temperature", 2, named="--sampling too")
-    fails("translate", model, texts / "source.en", "--no-sampling", "--seed", 2, named="--sampling too")
-    fails("translate", model, texts / "source.en", "--device", "tpu", named="'tpu'")
-    fails("data", "get", "no-such-corpus", named="no-such-corpus")
-    fails("data", "toy", "--out", texts / "toy", "--train", -1, named="-1")
-
-
-def test_missing_files(fails, model, tmp_path):
-    gone = tmp_path / "gone"
-    fails("translate", gone, named=str(gone))
-    fails("translate", model, gone, named=str(gone))
-    fails("score", model, gone, gone, named=str(gone))
-    fails("evaluate", gone, gone, named=str(gone))
-    fails("info", gone, named=str(gone))
-    fails("average", gone, "--out", tmp_path / "mean", named=str(gone))
-    fails("train", tmp_path / "gone.yaml", named="gone.yaml")
-    fails("prepare", tmp_path / "gone.yaml", named="gone.yaml")
-    (tmp_path / "some").write_text("dog\n")
-    fails("translate", model, tmp_path / "some", "--out", tmp_path / "no" / "folder", named="no/folder: No such file")
-    fails("translate", model, tmp_path / "some", "--out", tmp_path, named=f"{tmp_path}: Is a directory")
-    assert not (tmp_path / "mean").exists()
-
-
-def test_bad_text(fails, call, model, texts):
-    (texts / "latin1").write_bytes("ein Hund\nschläft\n".encode("latin-1"))
-    (texts / "nul").write_bytes(b"a\0b\n")
-    (texts / "short").write_text("ein Hund\n")
-    (texts / "empty").write_text("")
-    (texts / "long").write_text("dog " * 500 + "\n")
-    fails("translate", model, texts / "latin1", "--out", texts / "out", named="latin1, line 2: not UTF-8")
-    assert not list(texts.glob("out*")), "nothing half-written"
-    fails("translate", model, texts / "nul", named="nul, line 1: NUL character")
-    fails("score", model, texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
-    fails("score", model, texts / "source.en", texts / "short", named="short ends first")
-    fails("score", model, texts / "short", texts / "source.en", named="short ends first")
-    fails("score", model, texts / "long", texts / "long", named="line 1: the source 'dog dog")
-    (texts / "late").write_text("dog\n" * 2100 + "dog " * 500 + "\n")
-    fails("score", model, texts / "late", texts / "late", named="line 2101: the source 'dog dog")
-    fails("evaluate", texts / "short", texts / "target.de", named="1 lines")
-    fails("evaluate", texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
-    fails("evaluate", texts / "empty", texts / "empty", named="no sentence")
-    assert call("translate", model, texts / "empty") == (0, "", "")
-
-
-def write_config(folder: Path, text: str) -> Path:
-    path = folder / "experiment.yaml"
-    path.write_text(text)
-    return path
-
-
-def test_bad_configs_and_corpora(fails, texts):
-    good = f"data: {{root: {texts}, train: [{{source: source.en, target: target.de}}], directory: {texts}/ids, vocabulary_size: 200}}"
-    for command in ("prepare", "train"):
-        fails(command, write_config(texts, "data: {vocabulary: 3}"), named="vocabulary")
-        fails(command, write_config(texts, "data: {vocabulary_size: big}"), named="'big'")
-        fails(command, write_config(texts, "train: {steps: 0}"), named="steps is 0")
-        fails(command, write_config(texts, good), "--set", "train.stops=3", named="stops")
-        fails(command, write_config(texts, good), "--set", "nonsense", named="nonsense")
-    fails("prepare", write_config(texts, "data: {}"), named="data.train is empty")
-    fails("train", write_config(texts, good), named="rela prepare")
-    (texts / "short").write_text("ein Hund\n")
-    fails("prepare", write_config(texts, good.replace("target.de", "short")), named="unequal line counts")
-    fails("prepare", write_config(texts, good.replace("target.de", "gone")), named="gone")
-    for name in ("nothing.en", "nothing.de"):
-        (texts / name).write_text("")
-    fails("prepare", write_config(texts, good.replace("source.en", "nothing.en").replace("target.de", "nothing.de")),
-          named="nothing")  # fmt: skip
-    (texts / "latin1").write_bytes(b"\xff\n" * len(SOURCES))
-    fails("prepare", write_config(texts, good.replace("target.de", "latin1")), "--set", "data.on_bad_line=raise",
-          named="latin1, line 1: not UTF-8")  # fmt: skip
-    fails("prepare", write_config(texts, good), "--set", "data.vocabulary_size=9999", named="9999")
-
-
-def test_damaged_models(fails, model, texts, tmp_path):
-    def copy(name: str) -> Path:
-        return Path(shutil.copytree(model, tmp_path / name))
-
-    truncated = copy("truncated")
-    content = (truncated / "model.safetensors").read_bytes()
-    (truncated / "model.safetensors").write_bytes(content[: len(content) // 2])
-    for command in (["translate", truncated, texts / "source.en"], ["info", truncated],
-                    ["average", model, truncated, "--out", tmp_path / "mean"]):  # fmt: skip
-        fails(*command, named="damaged or truncated")
-    other = copy("other")
-    (other / "subwords.model").write_bytes((make_model(tmp_path / "larger", size=310) / "subwords.model").read_bytes())
-    fails("translate", other, texts / "source.en", named="310 pieces and the Transformer 300")
-    for name in ("model.safetensors", "config.yaml", "subwords.model"):
-        folder = copy(f"without-{name}")
-        (folder / name).unlink()
-        fails("translate", folder, texts / "source.en", named=name)
-    fails("average", model, tmp_path / "larger", "--out", tmp_path / "mean", named="one run")
-    fails("average", model, model, "--out", tmp_path, named="not replaced")
-    unknown = copy("unknown")
-    text = (unknown / "config.yaml").read_text()
-    (unknown / "config.yaml").write_text(text.replace("encoder_attention: rela-g", "encoder_attention: rela-x"))
-    fails("info", unknown, named="rela-x")
-    (unknown / "config.yaml").write_text(text.replace("width: 16", "width: 32"))
-    fails("info", unknown, named="the config wants")
-
-
-def test_errors_have_no_traceback_unless_asked_for(model):
+def test_errors_have_no_traceback_unless_asked_for():
     plain = shell([sys.executable, "-m", "rela", "info", "nowhere"])
     assert (plain.returncode, plain.stderr.count(b"\n")) == (2, 1)
     assert plain.stderr.startswith(b"rela: error: nowhere is not a model folder")
@@ -414,52 +76,101 @@ def test_errors_have_no_traceback_unless_asked_for(model):
     assert b"Traceback" in asked.stderr
 
 
-# What the documents promise
+# What is shown of an exception
 
 
-def documented(name: str, language: str) -> list[str]:
-    text = (Path(__file__).parent.parent / "docs" / name).read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+@pytest.fixture
+def raising(call):
+    """Run a command whose body is the given function: (exit code, stderr)."""
+    added = []
+
+    def run(function) -> tuple[int, str]:
+        app.command("raising")(function)
+        added.append(app.registered_commands[-1])
+        code, _, errors = call("raising")
+        return code, errors
+
+    yield run
+    for command in added:
+        app.registered_commands.remove(command)
 
 
-@pytest.mark.parametrize("name", ["training.md", "translating.md"])
-def test_documented_commands_and_options_exist(name):
-    import typer
-
-    program = typer.main.get_command(app)
-    lines = [line for block in documented(name, "sh") for line in block.splitlines()]
-    assert lines
-    for line in lines:
-        words = line.split(" rela ", 1)[-1].removeprefix("rela ").split()
-        command = program
-        while hasattr(command, "commands"):
-            assert words[0] in command.commands, line
-            command = command.commands[words.pop(0)]
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known, line
-        for setting in (words[i + 1] for i, word in enumerate(words) if word == "--set"):
-            section, field = setting.partition("=")[0].split(".")
-            assert field in vars(getattr(Config(), section)), line
+def wrong_shapes() -> None:
+    torch.ones(2) @ torch.ones(3)
 
 
-def test_documented_options_of_translate_exist():
-    import typer
-
-    text = (Path(__file__).parent.parent / "docs" / "translating.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(--.*?)` \|", text, re.MULTILINE)
-    known = {
-        option for parameter in typer.main.get_command(app).commands["translate"].params for option in parameter.opts
-    }
-    assert len(rows) > 8
-    assert {word for row in rows for word in row.split() if word.startswith("--")} <= known
+def wrong_key() -> None:
+    {}["kind"]
 
 
-def test_the_documented_python_runs(model, texts, monkeypatch, capsys):
-    monkeypatch.chdir(texts)
-    (texts / "runs" / "demo").mkdir(parents=True)
-    shutil.copytree(model, texts / "runs" / "demo" / "model")
-    (texts / "data" / "toy").mkdir(parents=True)
-    shutil.copy(texts / "source.en", texts / "data" / "toy" / "test.en")
-    for block in documented("translating.md", "python"):
-        exec(compile(block, "docs/translating.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 1 + 1 + 3 + 1 + len(SOURCES)
+def wrong_array() -> None:
+    np.ones(2) + np.ones(3)
+
+
+def wrong_import() -> None:
+    from rela.terminal import no_such_name  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (wrong_shapes, "RuntimeError: inconsistent tensor size"),
+        (wrong_key, "KeyError: 'kind'"),
+        (wrong_array, "ValueError: operands could not be broadcast"),
+        (wrong_import, "ImportError: cannot import name"),
+    ],
+)
+def test_a_bug_shows_its_traceback_and_says_so(raising, function, named):
+    code, errors = raising(function)
+    assert code == 1
+    assert errors.startswith("Traceback (most recent call last):\n")
+    assert f"in {function.__name__}\n" in errors
+    assert named in errors
+    assert errors.endswith(
+        "\nrela: error: this is a bug in rela; please report it with the command and the lines above\n"
+    )
+
+
+def failed_run() -> None:
+    raise RunFailed("the loss is\nnot a number")
+
+
+def missing_extra() -> None:
+    import a_package_that_nobody_installed  # noqa: F401
+
+
+def full_gpu() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def full_machine() -> None:
+    torch.empty(2**62, dtype=torch.int8)
+
+
+def bad_value() -> None:
+    check_format("xml", "text", "jsonl")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (failed_run, "the loss is not a number"),
+        (missing_extra, "No module named 'a_package_that_nobody_installed'"),
+        (bad_value, "format is 'xml'; wanted text or jsonl"),
+        (full_gpu, "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB. (smaller batches need less: "),
+        (full_machine, "out of memory: "),
+    ],
+)
+def test_what_a_user_can_put_right_is_one_line(raising, function, message):
+    code, errors = raising(function)
+    assert code == 2
+    assert errors.startswith(f"rela: error: {message}")
+    assert errors.count("\n") == 1
+
+
+def test_errors_that_end_a_run_on_purpose_have_one_base():
+    from rela.training.checkpoint import CheckpointError
+    from rela.training.watchdog import TrainingFailed
+
+    assert issubclass(CheckpointError, RunFailed)
+    assert issubclass(TrainingFailed, RunFailed)

@@ -17,7 +17,7 @@ PACKAGE = Path(rela.__file__).parent
 
 # Each may import those before it. The single files after `explorer` put packages together for people.
 LAYERS = [
-    "files", "progress", "config", "device", "kernels", "attention", "model", "data", "toy", "evaluation", "decoding",
+    "errors", "files", "progress", "config", "device", "kernels", "attention", "model", "data", "toy", "evaluation", "decoding",
     "training", "analysis", "alignment", "filtering", "plots", "report", "explorer", "terminal", "demo", "commands",
     "cli", "__main__",
 ]  # fmt: skip

@@ -26,6 +26,7 @@ from rela.decoding.engines.int8 import QuantisedState, QuantisedTransformer
 from rela.decoding.sampling import sample
 from rela.decoding.windows import WINDOW, Group, batches_by_length, groups_of
 from rela.device import pick_device
+from rela.errors import RunFailed
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
 from rela.model.layers import Packing
 from rela.model.state import DecoderState
@@ -204,7 +205,7 @@ class Translator:
         for ids in group.lines.ids:
             hypotheses = next(searched) if ids else [Hypothesis((), 0.0, 0.0)]
             if not hypotheses:
-                raise RuntimeError("the model gives no translation a probability; are its weights numbers?")
+                raise RunFailed("the model gives no translation a probability; are its weights numbers?")
             yield hypotheses[:nbest]
 
     def begin_search(self, group: Prepared, decode: DecodeConfig, nbest: int, meanwhile: Meanwhile) -> Answers:

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from rela.config import Config, save_config
+from rela.errors import RunFailed
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, replace_folder, save_weights
 
 OPTIMISER, PROGRESS = "optimiser.safetensors", "progress.json"
 REQUIRED = {"step", "position", "best_loss", "bad_validations", "batches", "data"}
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(RunFailed):
     """A checkpoint that could not be written or read."""
 
 

@@ -7,8 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from rela.errors import RunFailed
 
-class TrainingFailed(RuntimeError):
+
+class TrainingFailed(RunFailed):
     """Training cannot go on: the loss is not a number, or has never become better than counting words."""
 
 

@@ -1,0 +1,228 @@
+"""The commands that translate and score: what they print, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rela.decoding.translate import Translator
+from tests.commands.cases import SOURCES, TARGETS, make_model, shell
+
+
+def test_translations_come_line_by_line_in_order(call, model, texts):
+    code, output, errors = call("translate", model, texts / "source.en", "--beam", 2)
+    assert (code, errors) == (0, "")
+    assert output.splitlines() == Translator.load(model, "cpu").translate(SOURCES, beam=2)
+    assert call("translate", model, texts / "source.en", "--beam", 2, "--out", texts / "out.de")[:2] == (0, "")
+    assert (texts / "out.de").read_text(encoding="utf-8") == output
+    assert sorted(path.name for path in texts.iterdir()) == ["out.de", "source.en", "target.de"]
+
+
+def test_compressed_text_is_read(call, model, texts):
+    import gzip
+
+    (texts / "source.en.gz").write_bytes(gzip.compress((texts / "source.en").read_bytes()))
+    assert call("translate", model, texts / "source.en.gz", "--beam", 1) == call(
+        "translate", model, texts / "source.en", "--beam", 1
+    )
+
+
+def test_nbest_scores_and_alignments_are_columns(call, model, texts):
+    _, output, _ = call("translate", model, texts / "source.en", "--nbest", 3, "--scores", "--alignments")
+    rows = [line.split("\t") for line in output.splitlines()]
+    assert len(rows) == 3 * len(SOURCES)
+    assert [int(row[0]) for row in rows] == [number for number in range(len(SOURCES)) for _ in range(3)]
+    wanted = Translator.load(model, "cpu").translate_nbest(SOURCES, nbest=3)
+    for row, item in zip(rows, (item for group in wanted for item in group), strict=True):
+        assert float(row[1]) == pytest.approx(item.score, abs=1e-5)
+        assert row[2] == item.text
+        words = len(SOURCES[int(row[0])].split()), len(item.text.split())
+        links = [tuple(map(int, link.split("-"))) for link in row[3].split()]
+        assert all(0 <= source < words[0] and 0 <= target < words[1] for source, target in links)
+
+
+def test_json_lines_hold_everything(call, model, texts):
+    _, output, _ = call("translate", model, texts / "source.en", "--format", "jsonl", "--nbest", 2, "--alignments")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [(row["line"], row["rank"]) for row in rows[:4]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert rows[2]["source"] == SOURCES[1]
+    assert rows[0].keys() == {"line", "rank", "source", "translation", "score", "log_prob", "alignment"}
+
+
+def test_sampling_is_repeated_by_its_seed(call, model, texts):
+    def sample(seed: int) -> str:
+        return call("translate", model, texts / "source.en", "--sampling", "--seed", seed, "--temperature", 0.8)[1]
+
+    assert sample(1) == sample(1)
+    assert sample(1) != sample(2)
+
+
+def test_odd_lines_keep_their_place(call, model, tmp_path):
+    lines = ["", "The dog sleeps .", "🐕 שלום\u202e 😴", "   ", "dog " * 300]
+    (tmp_path / "odd.en").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, output, errors = call("translate", model, tmp_path / "odd.en", "--alignments")
+    assert code == 0
+    rows = output.split("\n")[:-1]
+    assert [bool(row.split("\t")[0]) for row in rows] == [False, True, True, False, True]
+    assert errors.splitlines() == [line for line in errors.splitlines() if line.startswith("rela: warning: ")], (
+        "warnings only"
+    )
+    assert "line 5 has" in errors
+    assert "only the first 89 are translated" in errors
+    assert "no alignment" in errors
+
+
+def test_scores_agree_with_the_library_and_take_empty_lines(call, model, tmp_path):
+    sources, targets = [*SOURCES[:3], ""], [TARGETS[0], "", *TARGETS[2:4]]
+    (tmp_path / "s").write_text("\n".join(sources) + "\n", encoding="utf-8")
+    (tmp_path / "t").write_text("\n".join(targets) + "\n", encoding="utf-8")
+    wanted = Translator.load(model, "cpu").score(sources, targets)
+    _, output, _ = call("score", model, tmp_path / "s", tmp_path / "t", "--tokens")
+    for line, scored in zip(output.splitlines(), wanted, strict=True):
+        total, pieces = line.split("\t")
+        assert float(total) == pytest.approx(scored.log_prob, abs=1e-5)
+        assert [piece.rpartition(":")[0] for piece in pieces.split(" ")] == list(scored.pieces)
+    _, output, _ = call("score", model, tmp_path / "s", tmp_path / "t", "--format", "jsonl")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["log_prob"] for row in rows] == [scored.log_prob for scored in wanted]
+    assert rows[1]["pieces"] == ["</s>"]
+
+
+def test_evaluation_prints_scores_with_signatures(call, texts):
+    code, output, _ = call("evaluate", texts / "target.de", texts / "target.de")
+    assert code == 0
+    assert [line.rpartition(" = ")[2] for line in output.splitlines()] == ["100.00"] * 3
+    assert "tok:13a" in output
+    assert "multi-bleu.perl" in output
+    _, output, _ = call("evaluate", texts / "source.en", texts / "target.de", "--format", "json")
+    assert [row["name"] for row in json.loads(output)] == ["BLEU", "chrF2", "BLEU"]
+
+
+def test_info_prints_sizes_by_part(call, model):
+    _, output, _ = call("info", model)
+    counts = Translator.load(model, "cpu").model.parameter_counts()
+    numbers = {line[:18].strip(): int(line[18:].replace(",", "")) for line in output.splitlines()[2:]}
+    assert numbers == {**counts, "parameters": sum(counts.values())}
+    assert "encoder rela-g, decoder rela-g, cross rela-g" in output
+
+
+def test_a_dialogue_is_answered_line_by_line(model):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rela", "translate", str(model), "--window", "1", "--beam", "1"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answers = []
+    for line in SOURCES[:3]:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        answers.append(process.stdout.readline().rstrip("\n"))  # before the input ends
+    process.stdin.close()
+    assert process.wait(60) == 0
+    assert answers == Translator.load(model, "cpu").translate(SOURCES[:3], beam=1)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["translate {model} --beam 1 --window 1 -", "evaluate {text} {text}", "score {model} {text} {text}"]
+)
+def test_a_reader_that_goes_away_is_no_error(model, texts, arguments):
+    """As in `rela … | head -1`: here the pipe is closed before anything is written to it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = arguments.format(model=model, text=texts / "target.de").split(" ")
+    with open(texts / "source.en", "rb") as source:
+        result = subprocess.run([sys.executable, "-m", "rela", *words], stdin=source, stdout=writer, stderr=subprocess.PIPE,
+                                env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)  # fmt: skip
+    os.close(writer)
+    assert b"Traceback" not in result.stderr
+    assert b"rror" not in result.stderr
+    assert result.returncode == 1
+
+
+def test_text_is_utf8_whatever_the_locale_says(model):
+    result = shell([sys.executable, "-m", "rela", "translate", str(model), "--format", "jsonl", "--beam", "1"],
+                   input="Füße 🐕\n".encode(), env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"})  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.decode("utf-8"))["source"] == "Füße 🐕"
+
+
+def test_wrong_command_lines(fails, model, texts):
+    fails("nonsense", named="nonsense")
+    fails("translate", model, "--beem", 4, named="--beem")
+    fails("translate", named="model")
+    fails("translate", model, "--beam", "four", named="--beam")
+    fails("translate", model, texts / "source.en", "--beam", 0, named="beam is 0")
+    fails("translate", model, texts / "source.en", "--nbest", 9, named="nbest is 9; wanted at most the beam, 4")
+    fails("translate", model, texts / "source.en", "--format", "xml", named="'xml'")
+    fails("score", model, texts / "source.en", texts / "target.de", "--format", "xml", named="'xml'")
+    fails("evaluate", texts / "target.de", texts / "target.de", "--format", "xml", named="'xml'")
+    fails("translate", model, texts / "source.en", "--temperature", 2, named="--sampling too")
+    fails("translate", model, texts / "source.en", "--no-sampling", "--seed", 2, named="--sampling too")
+    fails("translate", model, texts / "source.en", "--device", "tpu", named="'tpu'")
+
+
+def test_missing_files(fails, model, tmp_path):
+    gone = tmp_path / "gone"
+    fails("translate", gone, named=str(gone))
+    fails("translate", model, gone, named=str(gone))
+    fails("score", model, gone, gone, named=str(gone))
+    fails("evaluate", gone, gone, named=str(gone))
+    fails("info", gone, named=str(gone))
+    (tmp_path / "some").write_text("dog\n")
+    fails("translate", model, tmp_path / "some", "--out", tmp_path / "no" / "folder", named="no/folder: No such file")
+    fails("translate", model, tmp_path / "some", "--out", tmp_path, named=f"{tmp_path}: Is a directory")
+
+
+def test_bad_text(fails, call, model, texts):
+    (texts / "latin1").write_bytes("ein Hund\nschläft\n".encode("latin-1"))
+    (texts / "nul").write_bytes(b"a\0b\n")
+    (texts / "short").write_text("ein Hund\n")
+    (texts / "empty").write_text("")
+    (texts / "long").write_text("dog " * 500 + "\n")
+    fails("translate", model, texts / "latin1", "--out", texts / "out", named="latin1, line 2: not UTF-8")
+    assert not list(texts.glob("out*")), "nothing half-written"
+    fails("translate", model, texts / "nul", named="nul, line 1: NUL character")
+    fails("score", model, texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
+    fails("score", model, texts / "source.en", texts / "short", named="short ends first")
+    fails("score", model, texts / "short", texts / "source.en", named="short ends first")
+    fails("score", model, texts / "long", texts / "long", named="line 1: the source 'dog dog")
+    (texts / "late").write_text("dog\n" * 2100 + "dog " * 500 + "\n")
+    fails("score", model, texts / "late", texts / "late", named="line 2101: the source 'dog dog")
+    fails("evaluate", texts / "short", texts / "target.de", named="1 lines")
+    fails("evaluate", texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
+    fails("evaluate", texts / "empty", texts / "empty", named="no sentence")
+    assert call("translate", model, texts / "empty") == (0, "", "")
+
+
+def test_damaged_models(fails, model, texts, tmp_path):
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(model, tmp_path / name))
+
+    truncated = copy("truncated")
+    content = (truncated / "model.safetensors").read_bytes()
+    (truncated / "model.safetensors").write_bytes(content[: len(content) // 2])
+    for command in (["translate", truncated, texts / "source.en"], ["info", truncated],
+                    ["average", model, truncated, "--out", tmp_path / "mean"]):  # fmt: skip
+        fails(*command, named="damaged or truncated")
+    other = copy("other")
+    (other / "subwords.model").write_bytes((make_model(tmp_path / "larger", size=310) / "subwords.model").read_bytes())
+    fails("translate", other, texts / "source.en", named="310 pieces and the Transformer 300")
+    for name in ("model.safetensors", "config.yaml", "subwords.model"):
+        folder = copy(f"without-{name}")
+        (folder / name).unlink()
+        fails("translate", folder, texts / "source.en", named=name)
+    fails("average", model, tmp_path / "larger", "--out", tmp_path / "mean", named="one run")
+    fails("average", model, model, "--out", tmp_path, named="not replaced")
+    unknown = copy("unknown")
+    text = (unknown / "config.yaml").read_text()
+    (unknown / "config.yaml").write_text(text.replace("encoder_attention: rela-g", "encoder_attention: rela-x"))
+    fails("info", unknown, named="rela-x")
+    (unknown / "config.yaml").write_text(text.replace("width: 16", "width: 32"))
+    fails("info", unknown, named="the config wants")

@@ -1,0 +1,58 @@
+"""What the pages on training and translating name is there, and their Python runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from rela.cli import app
+from rela.config import Config
+from tests.commands.cases import SOURCES, make_model
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def documented(name: str, language: str) -> list[str]:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["training.md", "translating.md"])
+def test_documented_commands_and_options_exist(name):
+    program = typer.main.get_command(app)
+    lines = [line for block in documented(name, "sh") for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        words = line.split(" rela ", 1)[-1].removeprefix("rela ").split()
+        command = program
+        while hasattr(command, "commands"):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line
+        for setting in (words[i + 1] for i, word in enumerate(words) if word == "--set"):
+            section, field = setting.partition("=")[0].split(".")
+            assert field in vars(getattr(Config(), section)), line
+
+
+def test_documented_options_of_translate_exist():
+    text = (DOCS / "translating.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(--.*?)` \|", text, re.MULTILINE)
+    known = {
+        option for parameter in typer.main.get_command(app).commands["translate"].params for option in parameter.opts
+    }
+    assert len(rows) > 8
+    assert {word for row in rows for word in row.split() if word.startswith("--")} <= known
+
+
+def test_the_documented_python_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_model(tmp_path / "runs" / "demo" / "model")
+    (tmp_path / "data" / "toy").mkdir(parents=True)
+    (tmp_path / "data" / "toy" / "test.en").write_text("\n".join(SOURCES) + "\n", encoding="utf-8")
+    for block in documented("translating.md", "python"):
+        exec(compile(block, "docs/translating.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 1 + 3 + 1 + len(SOURCES)
