@@ -4,19 +4,19 @@
     python -m benchmarks.attention --out results/attention --sections dense,decode     # some sections only
     python -m benchmarks.attention --out results/attention --plot                      # draw what was measured
 
-Forward, backward (`compiled`: against PyTorch's compiler, too), row statistics, packed training batches, decoding, long
-sequences, tile skipping and AdaSplash-2. The contenders of one shape take turns within one process, and a ratio is the median of the ratios of the turns. TFLOP/s count
-4·B·H·T·S·D forward and 2.5 times that backward, half when causal, whatever a kernel really computes. Every row of the JSON
-file holds the device, versions and command.
+Forward, backward (`compiled`: against PyTorch's compiler, too), row statistics, packed training batches, decoding,
+long sequences, tile skipping and AdaSplash-2. The contenders of one shape take turns within one process, and a ratio is
+the median of the ratios of the turns. TFLOP/s count 4·B·H·T·S·D forward and 2.5 times that backward, half when causal,
+whatever a kernel really computes. Every row of the JSON file holds the device, versions and command.
 """
 
 import argparse
 import json
-import os
 import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.common import facts
+from rela.files import write_text
 
 OURS = "rela"
 ROWS = 2**18  # B · H · T of every dense shape
@@ -49,6 +50,16 @@ class Row:
     megabytes: float | None = None  # allocated at the peak, over what was there before
     ours_is_faster: float | None = None  # the contender's time over ours, turn by turn
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is measured, how often, and what a large matmul reaches."""
+
+    sections: Sequence[str]
+    quick: bool
+    turns: int
+    ceiling: float
 
 
 def recipe() -> dict[str, str]:
@@ -164,7 +175,7 @@ def flex_relu(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Te
     """FlexAttention's route to relu: a softmax over log(relu(s)), its normalisation undone by exp(lse)."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    def logarithm(score, batch, head, query, key):
+    def logarithm(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         seen = score > 0
         if causal:
             seen = seen & (key <= query)
@@ -244,7 +255,7 @@ def long_section(T: int, turns: int) -> list[Row]:
 
 
 def entmax_section(D: int, T: int, turns: int) -> list[Row]:
-    """Forward and backward together against AdaSplash-2, causal 1.5-entmax, whose first call tunes itself for a while."""
+    """Forward and backward together against AdaSplash-2, causal 1.5-entmax, whose first call tunes itself."""
     from rela.kernels.attention.functional import relu_attention
 
     if not find_spec("adasplash"):
@@ -371,28 +382,32 @@ def skipping_section(D: int, T: int, clustered: bool, turns: int) -> list[Row]:
 SECTIONS = ("dense", "compiled", "statistics", "packed", "decode", "long", "skipping", "entmax")
 
 
-def measurements(sections: Sequence[str], quick: bool, turns: int, ceiling: float) -> Iterator[list[Row]]:
+def plan(run: Run) -> dict[str, list[Callable[[], list[Row]]]]:
+    """For each section the calls that measure its shapes; `compiled` adds contenders to a dense one."""
+    turns, quick, both = run.turns, run.quick, (False, True)
+
+    def dense(D: int, T: int, causal: bool) -> list[Row]:
+        compiled = "compiled" in run.sections and not quick and D == 64 and T == 4096
+        return dense_section(D, T, causal, run.ceiling, turns, compiled)
+
+    shapes = product((64, 128), (4096,) if quick else (4096, 16384), both)
+    return {
+        "dense": [partial(dense, *shape) for shape in shapes],
+        "statistics": [partial(statistics_section, D, 4096, causal, turns) for D, causal in product((64, 128), both)],
+        "packed": [partial(packed_section, turns)],
+        "decode": [partial(decode_section, S, 64, 0.1, turns) for S in ((32768,) if quick else (32768, 131072))],
+        "long": [partial(long_section, T, 3) for T in ((131072,) if quick else (32768, 131072))],
+        "skipping": [partial(skipping_section, 64, 4096, clustered, turns) for clustered in both],
+        "entmax": [] if quick else [partial(entmax_section, 64, 4096, turns)],
+    }
+
+
+def measurements(run: Run) -> Iterator[list[Row]]:
     """The rows of one shape after the other."""
-    if "dense" in sections or "compiled" in sections:
-        for D, T, causal in product((64, 128), (4096,) if quick else (4096, 16384), (False, True)):
-            compiled = "compiled" in sections and not quick and D == 64 and T == 4096
-            yield dense_section(D, T, causal, ceiling, turns, compiled)
-    if "statistics" in sections:
-        for D, causal in product((64, 128), (False, True)):
-            yield statistics_section(D, 4096, causal, turns)
-    if "packed" in sections:
-        yield packed_section(turns)
-    if "decode" in sections:
-        for S in (32768,) if quick else (32768, 131072):
-            yield decode_section(S, 64, 0.1, turns)
-    if "long" in sections:
-        for T in (131072,) if quick else (32768, 131072):
-            yield long_section(T, 3)
-    if "skipping" in sections:
-        for clustered in (False, True):
-            yield skipping_section(64, 4096, clustered, turns)
-    if "entmax" in sections and not quick:
-        yield entmax_section(64, 4096, turns)
+    wanted = {"dense" if section == "compiled" else section for section in run.sections}
+    for section, calls in plan(run).items():
+        if section in wanted:
+            yield from (call() for call in calls)
 
 
 def main(out: Path, quick: bool = False, turns: int = 11, sections: Sequence[str] = SECTIONS) -> None:
@@ -405,7 +420,7 @@ def main(out: Path, quick: bool = False, turns: int = 11, sections: Sequence[str
     ceiling = matmul_ceiling()
     print(f"{torch.cuda.get_device_name()}: a large matmul reaches {ceiling:.0f} TFLOP/s", flush=True)
     rows: list[Row] = []
-    for some in measurements(sections, quick, 5 if quick else turns, ceiling):
+    for some in measurements(Run(sections, quick, 5 if quick else turns, ceiling)):
         rows += some
         write(out, rows, ceiling)  # after each, so that an interruption costs little
     print(f"{len(rows)} rows in {out / 'attention.jsonl'}")
@@ -442,10 +457,8 @@ def plot(out: Path) -> None:
 
 def write(out: Path, rows: list[Row], ceiling: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    target, draft = out / "attention.jsonl", out / "attention.jsonl.tmp"
     common = {"ceiling_tflops": ceiling, **recipe()}
-    draft.write_text("".join(json.dumps({**asdict(row), **common}) + "\n" for row in rows))
-    os.replace(draft, target)
+    write_text(out / "attention.jsonl", "".join(json.dumps({**asdict(row), **common}) + "\n" for row in rows))
 
 
 if __name__ == "__main__":

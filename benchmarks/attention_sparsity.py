@@ -2,8 +2,8 @@
 
     python -m benchmarks.attention_sparsity demo/rela-g/model demo/corpus/test.en demo/corpus/test.de
 
-A kernel can only skip a tile that is empty for all its queries and keys, so the second number is what skipping could save.
-A tile lies within one sentence pair here, and only pairs a query may look at count. Needs no GPU.
+A kernel can only skip a tile that is empty for all its queries and keys, so the second number is what skipping could
+save. A tile lies within one sentence pair here, and only pairs a query may look at count. Needs no GPU.
 """
 
 import argparse

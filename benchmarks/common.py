@@ -1,13 +1,18 @@
-"""What the scripts under benchmarks/ share: the facts a row carries, and Hugging Face Marian of the same sizes."""
+"""What the scripts under benchmarks/ share: facts, ratios, model sizes, and Hugging Face Marian of the same sizes."""
 
 from __future__ import annotations
 
+import argparse
 import platform
+import statistics
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from rela.config import ModelConfig
 
 
 def command() -> str:
@@ -28,12 +33,53 @@ def facts(device: torch.device) -> dict[str, Any]:
     }
 
 
-def marian(vocabulary: int, width: int, layers: int, **settings: Any) -> Any:
-    """A Hugging Face Marian with random weights and the sizes of our own Transformer; `settings` are its config's."""
+def median_ratio(speeds: Mapping[str, Sequence[float]], name: str, other: str) -> float | None:
+    """The median, over the turns, of one side's speed over another's; None if the other was not measured."""
+    if other not in speeds:
+        return None
+    return statistics.median(mine / theirs for mine, theirs in zip(speeds[name], speeds[other], strict=True))
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """The value rounded; None stays None."""
+    return None if value is None else round(value, digits)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `model_config` and `marian` read; the defaults are Transformer base."""
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=6)
+
+
+def sizes_of(options: argparse.Namespace) -> dict[str, int]:
+    """The options of `add_sizes` as a row holds them."""
+    return {"vocabulary": options.vocabulary, "width": options.width, "layers": options.layers}
+
+
+def model_config(kind: str, options: argparse.Namespace, max_length: int) -> ModelConfig:
+    """Our own Transformer of the sizes in `options`, with one attention kind everywhere."""
+    return ModelConfig(
+        vocabulary_size=options.vocabulary,
+        width=options.width,
+        heads=options.width // 64 or 1,
+        feed_forward=4 * options.width,
+        encoder_layers=options.layers,
+        decoder_layers=options.layers,
+        max_length=max_length,
+        encoder_attention=kind,
+        decoder_attention=kind,
+        cross_attention=kind,
+    )
+
+
+def marian(options: argparse.Namespace, **settings: Any) -> Any:
+    """A Hugging Face Marian with random weights and the sizes in `options`; `settings` are its config's."""
     from transformers import MarianConfig, MarianMTModel
 
     torch.manual_seed(1)
-    sizes: dict[str, Any] = {"vocab_size": vocabulary, "d_model": width}
+    width, layers = options.width, options.layers
+    sizes: dict[str, Any] = {"vocab_size": options.vocabulary, "d_model": width}
     for side in ("encoder", "decoder"):
         sizes |= {f"{side}_layers": layers, f"{side}_attention_heads": width // 64 or 1, f"{side}_ffn_dim": 4 * width}
     plan: dict[str, Any] = {"activation_function": "relu", "scale_embedding": True, "attn_implementation": "sdpa"}

@@ -2,14 +2,14 @@
 
     python -m benchmarks.decoding --marian --out results
 
-Weights are random, so that no hypothesis ever ends by itself: every side decodes exactly as many tokens as each source has
-(its limit, then the </s> that is forced), in bfloat16, with the same beam, batches and sentences. "mixed" stands for lengths
-drawn as in text, log-normal; a batch of Marian's then runs to its longest sentence, as `generate` does, and a token
-counts where its sentence still needs it. All sides run in one process and take turns pass by pass, forth and back, those
-that replay graphs first and then those whose kernels the host launches one by one. A run's speed is the median of its passes; rows
-hold the median of the runs, and ratios are those of the same run. A side's clock runs from token ids to the best hypotheses on the
-host. sparsemax and 1.5-entmax decode by the reference; "softmax:reference" is softmax that does so too. `--draw FILE` draws the
-figure of rows measured before.
+Weights are random, so that no hypothesis ever ends by itself: every side decodes exactly as many tokens as each source
+has (its limit, then the </s> that is forced), in bfloat16, with the same beam, batches and sentences. "mixed" stands
+for lengths drawn as in text, log-normal; a batch of Marian's then runs to its longest sentence, as `generate` does, and
+a token counts where its sentence still needs it. All sides run in one process and take turns pass by pass, forth and
+back, those that replay graphs first and then those whose kernels the host launches one by one. A run's speed is the
+median of its passes; rows hold the median of the runs, and ratios are those of the same run. A side's clock runs from
+token ids to the best hypotheses on the host. sparsemax and 1.5-entmax decode by the reference; "softmax:reference" is
+softmax that does so too. `--draw FILE` draws the figure of rows measured before.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common import facts, marian
-from rela.config import DecodeConfig, ModelConfig
+from benchmarks.common import add_sizes, facts, marian, median_ratio, model_config, rounded, sizes_of
+from rela.config import DecodeConfig
 from rela.decoding.beam import beam_search
 from rela.decoding.engines.choose import Engine, why_not_graphs
 from rela.decoding.engines.gpu_search import Layout, lay_out
@@ -99,9 +99,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.2, help="of a side in one run, in the mean")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--length-penalty", type=float, default=0.6)
-    parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=6)
+    add_sizes(parser)
     parser.add_argument("--precision", default="bf16", help="bf16 or fp32")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--out", type=Path, help="folder for the rows and the figure")
@@ -144,12 +142,7 @@ def rela_side(name: str, options: argparse.Namespace, device: torch.device) -> S
     """Our own search, as the Translator runs it: on the device where it can, else the reference."""
     torch.manual_seed(1)
     kind, _, engine = name.partition(":")
-    config = ModelConfig(
-        vocabulary_size=options.vocabulary, width=options.width, heads=options.width // 64 or 1,
-        feed_forward=4 * options.width, encoder_layers=options.layers, decoder_layers=options.layers, max_length=256,
-        encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
-    )  # fmt: skip
-    model = Transformer(config).to(device).eval()
+    model = Transformer(model_config(kind, options, max_length=256)).to(device).eval()
     decode = DecodeConfig(
         beam=options.beam, length_penalty=options.length_penalty, precision=options.precision, engine=engine or "auto"
     )
@@ -178,27 +171,37 @@ def reference_search(model: Transformer, sources: list[list[int]], limits: list[
     packing = Packing(torch.cat([torch.zeros(1, dtype=torch.int32), ends]).to(device), int(layout.lengths.max()))
     ids, positions = (torch.from_numpy(array).long().to(device) for array in (layout.ids, layout.positions))
     return beam_search(
-        model.decode_step, model.start(model.encode(ids, positions, packing), packing), torch.tensor(limits, device=device),
-        beam=decode.beam, bos=BOS, eos=EOS, alpha=decode.length_penalty, banned=(PAD, BOS, UNK), reorder=reorder,
-    )  # fmt: skip
+        model.decode_step,
+        model.start(model.encode(ids, positions, packing), packing),
+        torch.tensor(limits, device=device),
+        beam=decode.beam,
+        bos=BOS,
+        eos=EOS,
+        alpha=decode.length_penalty,
+        banned=(PAD, BOS, UNK),
+        reorder=reorder,
+    )
 
 
 def marian_side(options: argparse.Namespace, device: torch.device) -> Side:
     """Hugging Face Marian of the same sizes: `generate` with its cache, SDPA."""
     dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
-    model = marian(
-        options.vocabulary, options.width, options.layers, max_position_embeddings=512, pad_token_id=PAD, eos_token_id=EOS,
-        decoder_start_token_id=PAD, forced_eos_token_id=None,
-    ).to(device, dtype).eval()  # fmt: skip
+    ids_of = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD, "forced_eos_token_id": None}
+    model = marian(options, max_position_embeddings=512, **ids_of).to(device, dtype).eval()
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
         longest = max(map(len, sources)) + 1
         ids = torch.tensor([[*source, EOS] + [PAD] * (longest - 1 - len(source)) for source in sources], device=device)
         found = model.generate(
-            input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=options.beam,
-            length_penalty=options.length_penalty, min_new_tokens=longest, max_new_tokens=longest, do_sample=False,
-        )  # fmt: skip
+            input_ids=ids,
+            attention_mask=(ids != PAD).long(),
+            num_beams=options.beam,
+            length_penalty=options.length_penalty,
+            min_new_tokens=longest,
+            max_new_tokens=longest,
+            do_sample=False,
+        )
         assert found.cpu().size(1) == longest + 1
 
     return translate
@@ -243,37 +246,41 @@ def take_turns(sides: list[Speeds], seconds: float) -> None:
 def row_of(
     name: str, speeds: dict[str, Speeds], batch: int, length: str, options: argparse.Namespace, device: torch.device
 ) -> dict:
-    mine = speeds[name].measured
-    median = statistics.median(mine)
-
-    def ratio_to(other: str) -> float | None:
-        if other not in speeds:
-            return None
-        return round(statistics.median(a / b for a, b in zip(mine, speeds[other].measured, strict=True)), 3)
-
+    """One side at one batch size and source length, with all that the measurement depends on."""
+    measured = {side: found.measured for side, found in speeds.items()}
+    mine = speeds[name]
+    median = statistics.median(mine.measured)
+    sentences = sum(map(len, mine.batches))
     return {
-        "side": name, "batch": batch, "source_length": length, "tokens_per_second": round(median),
-        "milliseconds_a_sentence": round(1000 * sum(map(len, speeds[name].batches)) ** -1 * speeds[name].tokens / median, 3),
-        "spread": round((max(mine) - min(mine)) / median, 4), "ratio_to_first": ratio_to(next(iter(speeds))),
-        "ratio_to_marian": ratio_to("marian"), "runs": options.runs, "sentences": sum(map(len, speeds[name].batches)),
-        "seconds_a_run": options.seconds, "beam": options.beam, "length_penalty": options.length_penalty, "precision": options.precision,
-        "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers,
+        "side": name,
+        "batch": batch,
+        "source_length": length,
+        "tokens_per_second": round(median),
+        "milliseconds_a_sentence": round(1000 * sentences**-1 * mine.tokens / median, 3),
+        "spread": round((max(mine.measured) - min(mine.measured)) / median, 4),
+        "ratio_to_first": rounded(median_ratio(measured, name, next(iter(speeds))), 3),
+        "ratio_to_marian": rounded(median_ratio(measured, name, "marian"), 3),
+        "runs": options.runs,
+        "sentences": sentences,
+        "seconds_a_run": options.seconds,
+        "beam": options.beam,
+        "length_penalty": options.length_penalty,
+        "precision": options.precision,
+        **sizes_of(options),
         **facts(device),
-    }  # fmt: skip
+    }
 
 
 def print_rows(rows: list[dict]) -> None:
     for row in rows:
         marian = "" if row["ratio_to_marian"] is None else f"  {row['ratio_to_marian']:6.2f}× marian"
-        print(
-            f"batch {row['batch']:3d} length {row['source_length']:>5s} {row['side']:17s} {row['tokens_per_second']:>10,} "
-            f"tokens/s ± {row['spread']:.0%}  {row['ratio_to_first']:.3f}×{marian}",
-            flush=True,
-        )
+        shape = f"batch {row['batch']:3d} length {row['source_length']:>5s}"
+        speed = f"{row['tokens_per_second']:>10,} tokens/s ± {row['spread']:.0%}"
+        print(f"{shape} {row['side']:17s} {speed}  {row['ratio_to_first']:.3f}×{marian}", flush=True)
 
 
 def draw(rows: list[dict], path: Path) -> None:
-    """Speed by source length, a panel for each batch size; below it, that of the sides that replay graphs over the first's."""
+    """Speed by source length, a panel for each batch size; below it, the ratio to the first side if by graphs."""
     from rela.plots.style import SMALL, TEXT, line_styles, new_figure, save_figure
 
     batches = sorted({row["batch"] for row in rows})

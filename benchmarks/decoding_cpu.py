@@ -3,11 +3,11 @@
     pip install -e '.[mt,bench]'
     python -m benchmarks.decoding_cpu --out results
 
-Weights are random, and random weights never end a sentence: every side takes exactly `--steps` decoder steps with the same
-beam over the same batches of sources, whose lengths are drawn as in text (log-normal) and sorted, as translating a
-file sorts them. A clock runs from token ids to hypotheses. Sides take turns, each in a process of its own and after a rest
-in which the threads of the one before fall asleep: in one process the threads of CTranslate2 cost PyTorch a third of its speed
-(`--together` shows it). Speeds are medians over the turns, ratios medians of each turn's ratio.
+Weights are random, and random weights never end a sentence: every side takes exactly `--steps` decoder steps with the
+same beam over the same batches of sources, whose lengths are drawn as in text (log-normal) and sorted, as translating a
+file sorts them. A clock runs from token ids to hypotheses. Sides take turns, each in a process of its own and after a
+rest in which the threads of the one before fall asleep: in one process the threads of CTranslate2 cost PyTorch a third
+of its speed (`--together` shows it). Speeds are medians over the turns, ratios medians of each turn's ratio.
 CTranslate2 and Marian attend by softmax. Sides that are not installed are left out. `--profile` prints our own
 operations instead.
 """
@@ -29,15 +29,19 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from benchmarks.common import facts, marian
-from rela.config import DecodeConfig, ModelConfig
+from benchmarks.common import add_sizes, facts, marian, median_ratio, model_config, rounded, sizes_of
+from rela.config import DecodeConfig
 from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.beam import beam_search
 from rela.decoding.engines.int8 import QuantisedTransformer
 from rela.decoding.translate import reorder
+from rela.files import write_text
 from rela.model.layers import Packing
 from rela.model.transformer import Transformer
 
@@ -73,10 +77,7 @@ def main() -> None:
             print_rows(rows[-len(speeds) :])
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        path = options.out / f"{options.name}.json"
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        unfinished.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, path)
+        write_text(options.out / f"{options.name}.json", json.dumps(rows, indent=1) + "\n")
 
 
 def arguments() -> argparse.Namespace:
@@ -89,9 +90,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mean-length", type=float, default=25.0, help="mean subwords of a source")
     parser.add_argument("--steps", type=int, default=25, help="decoder steps of each translation")
     parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=6)
+    add_sizes(parser)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--rest", type=float, default=0.5, help="seconds before a side's clock starts")
@@ -159,12 +158,7 @@ def draw_sources(batch: int, options: argparse.Namespace) -> list[list[list[int]
 
 def random_model(kind: str, options: argparse.Namespace) -> Transformer:
     torch.manual_seed(1)
-    config = ModelConfig(
-        vocabulary_size=options.vocabulary, width=options.width, heads=options.width // 64 or 1,
-        feed_forward=4 * options.width, encoder_layers=options.layers, decoder_layers=options.layers, max_length=256,
-        encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
-    )  # fmt: skip
-    return Transformer(config).eval()
+    return Transformer(model_config(kind, options, max_length=256)).eval()
 
 
 def rela_side(kind: str, precision: str, options: argparse.Namespace) -> Side:
@@ -176,17 +170,23 @@ def rela_side(kind: str, precision: str, options: argparse.Namespace) -> Side:
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
         sources = [[*source, EOS] for source in sources]
-        company = [sources[-1]] * (precision == "fp32" and len(sources) % 2)  # which fp32 rows come in eights for
-        together = [*sources, *company]
+        padding = [sources[-1]] * (precision == "fp32" and len(sources) % 2)  # fp32 is faster on an even number
+        together = [*sources, *padding]
         lengths = torch.tensor([len(source) for source in together], dtype=torch.int32)
         packing = Packing(torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).int()]), int(lengths.max()))
         ids = torch.tensor([token for source in together for token in source])
         positions = torch.cat([torch.arange(length) for length in lengths.tolist()])
         found = beam_search(
-            model.decode_step, model.start(model.encode(ids, positions, packing), packing),
-            torch.full((len(together),), options.steps - 1), beam=options.beam, bos=BOS, eos=EOS, alpha=alpha,
-            banned=(PAD, BOS, UNK), reorder=reorder,
-        )  # fmt: skip
+            model.decode_step,
+            model.start(model.encode(ids, positions, packing), packing),
+            torch.full((len(together),), options.steps - 1),
+            beam=options.beam,
+            bos=BOS,
+            eos=EOS,
+            alpha=alpha,
+            banned=(PAD, BOS, UNK),
+            reorder=reorder,
+        )
         assert all(len(best[0].tokens) == options.steps - 1 for best in found)  # and </s>
 
     return translate
@@ -205,10 +205,12 @@ def ctranslate2_side(precision: str, options: argparse.Namespace, folder: Path) 
 
     def translate(sources: list[list[int]]) -> None:
         found = translator.translate_batch(
-            [[*(words[token] for token in source), "</s>"] for source in sources], beam_size=options.beam,
-            length_penalty=DecodeConfig().length_penalty, min_decoding_length=options.steps,
+            [[*(words[token] for token in source), "</s>"] for source in sources],
+            beam_size=options.beam,
+            length_penalty=DecodeConfig().length_penalty,
+            min_decoding_length=options.steps,
             max_decoding_length=options.steps,
-        )  # fmt: skip
+        )
         assert all(len(result.hypotheses[0]) == options.steps for result in found)
 
     return translate
@@ -220,27 +222,26 @@ def vocabulary_of(options: argparse.Namespace) -> list[str]:
 
 def write_ctranslate2_model(path: Path, precision: str, options: argparse.Namespace) -> None:
     """A post-norm Transformer with random weights, one matrix for all three embeddings."""
-    import numpy
     from ctranslate2.specs import TransformerSpec, common_spec
 
-    width, random = options.width, numpy.random.default_rng(1)
+    width, random = options.width, np.random.default_rng(1)
     spec = TransformerSpec.from_config(
         (options.layers, options.layers), width // 64 or 1, pre_norm=False, activation=common_spec.Activation.RELU
     )
 
-    def linear(layer, inner: int, outputs: int) -> None:
+    def linear(layer: Any, inner: int, outputs: int) -> None:
         layer.weight = (random.standard_normal((outputs, inner)) * (2 / (inner + outputs)) ** 0.5).astype("float32")
-        layer.bias = numpy.zeros(outputs, "float32")
+        layer.bias = np.zeros(outputs, "float32")
 
-    def norm(layer) -> None:
-        layer.gamma, layer.beta = numpy.ones(width, "float32"), numpy.zeros(width, "float32")
+    def norm(layer: Any) -> None:
+        layer.gamma, layer.beta = np.ones(width, "float32"), np.zeros(width, "float32")
 
-    def attention(layer, outputs: tuple[int, ...]) -> None:
+    def attention(layer: Any, outputs: tuple[int, ...]) -> None:
         norm(layer.layer_norm)
         for part, size in zip(layer.linear, outputs, strict=True):
             linear(part, width, size)
 
-    def feed_forward(layer) -> None:
+    def feed_forward(layer: Any) -> None:
         norm(layer.layer_norm)
         linear(layer.linear_0, width, 4 * width)
         linear(layer.linear_1, 4 * width, width)
@@ -255,7 +256,7 @@ def write_ctranslate2_model(path: Path, precision: str, options: argparse.Namesp
             if side is spec.decoder:
                 attention(layer.attention, (width, 2 * width, width))
             feed_forward(layer.ffn)
-    spec.decoder.projection.weight, spec.decoder.projection.bias = table, numpy.zeros(options.vocabulary, "float32")
+    spec.decoder.projection.weight, spec.decoder.projection.bias = table, np.zeros(options.vocabulary, "float32")
     spec.register_source_vocabulary(vocabulary_of(options))
     spec.register_target_vocabulary(vocabulary_of(options))
     spec.validate()
@@ -265,27 +266,32 @@ def write_ctranslate2_model(path: Path, precision: str, options: argparse.Namesp
     spec.save(str(path))
 
 
-def random_model_positions(width: int):
+def random_model_positions(width: int) -> NDArray[np.float32]:
+    """The positions of our own Transformer, which CTranslate2 takes as an array."""
     from rela.model.embedding import sinusoids
 
-    return sinusoids(256, width).numpy()
+    positions: NDArray[np.float32] = sinusoids(256, width).numpy()
+    return positions
 
 
 def marian_side(options: argparse.Namespace) -> Side:
     """Hugging Face Marian of the same sizes: `generate` with its cache, SDPA, float32."""
-    model = marian(
-        options.vocabulary, options.width, options.layers, max_position_embeddings=256, pad_token_id=PAD, eos_token_id=EOS,
-        decoder_start_token_id=PAD, forced_eos_token_id=None,
-    ).eval()  # fmt: skip
+    ids_of = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD, "forced_eos_token_id": None}
+    model = marian(options, max_position_embeddings=256, **ids_of).eval()
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
         longest = max(map(len, sources)) + 1
         ids = torch.tensor([[*source, EOS] + [PAD] * (longest - 1 - len(source)) for source in sources])
         found = model.generate(
-            input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=options.beam, do_sample=False,
-            length_penalty=DecodeConfig().length_penalty, min_new_tokens=options.steps, max_new_tokens=options.steps,
-        )  # fmt: skip
+            input_ids=ids,
+            attention_mask=(ids != PAD).long(),
+            num_beams=options.beam,
+            do_sample=False,
+            length_penalty=DecodeConfig().length_penalty,
+            min_new_tokens=options.steps,
+            max_new_tokens=options.steps,
+        )
         assert found.size(1) == options.steps + 1
 
     return translate
@@ -301,27 +307,36 @@ def tokens_per_second(side: Side, options: argparse.Namespace, batches: list[lis
 
 
 def row_of(name: str, speeds: dict[str, list[float]], batch: int, batches: list, options: argparse.Namespace) -> dict:
+    """One side at one batch size, with all that the measurement depends on."""
     mine = speeds[name]
     median = statistics.median(mine)
 
     def ratio_to(other: str) -> float | None:
-        if other not in speeds:
-            return None
-        return round(statistics.median(a / b for a, b in zip(mine, speeds[other], strict=True)), 3)
+        return rounded(median_ratio(speeds, name, other), 3)
 
     return {
-        "side": name, "batch": batch, "tokens_per_second": round(median, 1),
-        "milliseconds_a_step": round(1000 * batch / median, 2), "spread": round((max(mine) - min(mine)) / median, 3),
-        "ratio_to_ctranslate2_int8": ratio_to("ctranslate2 int8"), "ratio_to_ctranslate2_fp32": ratio_to("ctranslate2 fp32"),
-        "ratio_to_marian": ratio_to("marian fp32"), "ratio_to_softmax_int8": ratio_to("softmax int8"),
-        "turns": options.turns, "sentences": sum(map(len, batches)), "mean_source": round(
-            statistics.mean(len(source) for group in batches for source in group), 1
-        ),
-        "steps": options.steps, "beam": options.beam, "threads": options.threads, "clock": options.clock, "vocabulary": options.vocabulary,
-        "width": options.width, "layers": options.layers, "load": round(os.getloadavg()[0], 2),
+        "side": name,
+        "batch": batch,
+        "tokens_per_second": round(median, 1),
+        "milliseconds_a_step": round(1000 * batch / median, 2),
+        "spread": round((max(mine) - min(mine)) / median, 3),
+        "ratio_to_ctranslate2_int8": ratio_to("ctranslate2 int8"),
+        "ratio_to_ctranslate2_fp32": ratio_to("ctranslate2 fp32"),
+        "ratio_to_marian": ratio_to("marian fp32"),
+        "ratio_to_softmax_int8": ratio_to("softmax int8"),
+        "turns": options.turns,
+        "sentences": sum(map(len, batches)),
+        "mean_source": round(statistics.mean(len(source) for group in batches for source in group), 1),
+        "steps": options.steps,
+        "beam": options.beam,
+        "threads": options.threads,
+        "clock": options.clock,
+        **sizes_of(options),
+        "load": round(os.getloadavg()[0], 2),
         **{package: version(package) for package in ("ctranslate2", "transformers") if find_spec(package)},
-        **facts(torch.device("cpu")), "device": cpu_model(),
-    }  # fmt: skip
+        **facts(torch.device("cpu")),
+        "device": cpu_model(),
+    }
 
 
 def cpu_model() -> str:
@@ -342,7 +357,8 @@ def print_rows(rows: list[dict]) -> None:
             for key, name in (("ctranslate2_int8", "CT2 int8"), ("ctranslate2_fp32", "CT2 fp32"), ("marian", "Marian"))
             if row[f"ratio_to_{key}"] is not None
         )
-        print(f"batch {row['batch']:3d} {row['side']:17s} {row['tokens_per_second']:>8,.0f} tokens/s ± {row['spread']:.0%}{ratios}", flush=True)  # fmt: skip
+        speed = f"{row['tokens_per_second']:>8,.0f} tokens/s ± {row['spread']:.0%}"
+        print(f"batch {row['batch']:3d} {row['side']:17s} {speed}{ratios}", flush=True)
 
 
 def profile(options: argparse.Namespace) -> None:

@@ -1,10 +1,12 @@
 """The loss of one training by the fast path (kernels, compiled, recorded) and by the equations in plain PyTorch.
 
-    python -m benchmarks.loss_curves configs/europarl-en-de.yaml --set data.root=CORPORA --steps 200 --out results/training/loss
+    python -m benchmarks.loss_curves configs/europarl-en-de.yaml --set data.root=CORPORA --steps 200 \\
+        --out results/training/loss
 
-Same data, seed and precision, no dropout, whose masks would differ. The fast path trains twice: gradients are summed in no
-fixed order, so two runs of it drift apart as far as rounding alone can take them, and that is the noise against which the
-equations are held. The prepared corpus must be there (`rela prepare`). Runs share the device, so nothing is said of speed.
+Same data, seed and precision, no dropout, whose masks would differ. The fast path trains twice: gradients are summed in
+no fixed order, so two runs of it drift apart as far as rounding alone can take them, and that is the noise against
+which the equations are held. The prepared corpus must be there (`rela prepare`). Runs share the device, so nothing is
+said of speed.
 """
 
 from __future__ import annotations
@@ -49,10 +51,8 @@ def main() -> None:
     draw(result, options.out)
     for seed in options.seeds:
         for name, drift in drifts(result, seed).items():
-            largest = max(map(abs, drift))
-            print(
-                f"seed {seed}, {name}: {sum(drift) / len(drift):+.2f} % from the equations in the mean, {largest:.2f} % at most"
-            )
+            mean, largest = sum(drift) / len(drift), max(map(abs, drift))
+            print(f"seed {seed}, {name}: {mean:+.2f} % from the equations in the mean, {largest:.2f} % at most")
 
 
 def arguments() -> argparse.Namespace:
@@ -84,10 +84,21 @@ def plan(options: argparse.Namespace, name: str, seed: int, folder: Path) -> Con
     """The user's configuration without dropout, for `steps` steps by one path."""
     config = load_config(options.config, options.overrides)
     settings = replace(
-        config.train, directory=str(folder / f"{name}-{seed}"), steps=options.steps, seed=seed, log_every=options.every,
-        cooldown=0, centring=min(config.train.centring, options.steps), validate_every=0, patience=0, bleu_every=0,
-        save_every=options.steps, average_last=1, tensorboard=False, compile="off" if name == "equations" else "on",
-    )  # fmt: skip
+        config.train,
+        directory=str(folder / f"{name}-{seed}"),
+        steps=options.steps,
+        seed=seed,
+        log_every=options.every,
+        cooldown=0,
+        centring=min(config.train.centring, options.steps),
+        validate_every=0,
+        patience=0,
+        bleu_every=0,
+        save_every=options.steps,
+        average_last=1,
+        tensorboard=False,
+        compile="off" if name == "equations" else "on",
+    )
     return replace(config, model=replace(config.model, dropout=0.0, attention_dropout=0.0), train=settings)
 
 

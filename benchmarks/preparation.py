@@ -68,8 +68,9 @@ def prepare(folder: Path, sample: int) -> dict[str, Any]:
     def progress(stage: str, done: int, total: int | None) -> None:
         stages[stage] = round(time.monotonic() - started, 1)
 
-    config = DataConfig(root=str(folder), train=(CorpusConfig("train.source", "train.target"),),
-                        directory=str(folder / "prepared"), vocabulary_sample=sample)  # fmt: skip
+    train = (CorpusConfig("train.source", "train.target"),)
+    directory = str(folder / "prepared")
+    config = DataConfig(root=str(folder), train=train, directory=directory, vocabulary_sample=sample)
     report = prepare(config, progress)
     split = report.splits["train"]
     return {

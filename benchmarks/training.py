@@ -3,10 +3,10 @@
     python -m benchmarks.training --out results/training
 
 All sides see the same sentences. Each has a process of its own, so that they compile side by side; they take turns on
-the device, and the ratio is the median over the turns of target tokens a second against softmax. Batches lie on the device
-before the clock starts; `--loader KIND` then compares steps on such batches with steps on batches that the trainer's loader reads
-and packs meanwhile. `--profile KIND` prints where the time of one kind's step goes, `--draw FILE` draws the figure of rows measured
-before.
+the device, and the ratio is the median over the turns of target tokens a second against softmax. Batches lie on the
+device before the clock starts; `--loader KIND` then compares steps on such batches with steps on batches that the
+trainer's loader reads and packs at the same time. `--profile KIND` prints where the time of one kind's step goes,
+`--draw FILE` draws the figure of rows measured before.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import facts, marian
-from rela.config import ModelConfig
+from benchmarks.common import add_sizes, facts, marian, median_ratio, model_config, rounded, sizes_of
 from rela.data.batching import Batch, BatchStream, PreparedCorpus, StaticShape, pack
 from rela.data.shards import IDS, ShardWriter
 from rela.model.transformer import Transformer
@@ -66,10 +65,9 @@ def main() -> None:
         print_table(rows)
         if options.loader:
             loader = {"side": options.loader, **asked(sides[options.loader], "loader"), **facts(device)}
+            resident = f"{loader['resident']} ms a step on batches in memory"
             print(
-                "{side}: {resident} ms a step on batches in memory, {streamed} from the loader, {waited} of it waiting".format(
-                    **loader
-                )
+                f"{loader['side']}: {resident}, {loader['streamed']} from the loader, {loader['waited']} of it waiting"
             )
             rows.append(loader)
         if options.out:
@@ -111,7 +109,8 @@ def own_process(name: str, options: argparse.Namespace) -> Iterator[Connection]:
         worker.kill()
 
 
-def asked(side: Connection, question: str):
+def asked(side: Connection, question: str) -> Any:
+    """The answer of a side to a question."""
     side.send(question)
     return side.recv()
 
@@ -125,7 +124,7 @@ def serve(name: str, options: argparse.Namespace, questions: Connection) -> None
             marian_side(pairs, options, device) if name == "marian" else rela_side(name, pairs, options, device, stack)
         )
         losses = [float(side.step(i)) for i in range(max(options.warmup, options.batches))]
-        # Of recorded steps, too: they were recorded meanwhile.
+        # Recorded steps are included: the warm-up recorded them.
         memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
         questions.send(
             {"peak_memory_gib": memory, "first_loss": round(losses[0], 3), "last_loss": round(losses[-1], 3)}
@@ -151,9 +150,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=25_000, help="target tokens a step")
     parser.add_argument("--mean-length", type=float, default=30.0, help="mean subwords a sentence")
     parser.add_argument("--fixed-length", type=int, default=0, help="all sentences of this length (documents)")
-    parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=6)
+    add_sizes(parser)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--steps", type=int, default=20, help="steps a turn")
     parser.add_argument("--turns", type=int, default=7)
@@ -208,27 +205,20 @@ def rela_side(
     """Our own training step, as the trainer runs it."""
     torch.manual_seed(1)
     longest = max(max(len(s), len(t)) for batch in pairs for s, t in batch) + 1
-    config = ModelConfig(
-        vocabulary_size=options.vocabulary, width=options.width, heads=options.width // 64 or 1, feed_forward=4 * options.width,
-        encoder_layers=options.layers, decoder_layers=options.layers, max_length=longest + 1,
-        encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
-    )  # fmt: skip
-    model = Transformer(config).to(device).train()
+    model = Transformer(model_config(kind, options, max_length=longest + 1)).to(device).train()
     objective = Objective(model, 0.1, 1.0)
     if not options.eager:
         objective.compile(dynamic=False)
     on_gpu = device.type == "cuda"
     rate = torch.tensor(1e-4, device=device)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98), fused=on_gpu, capturable=on_gpu)
-    shape: StaticShape | None = StaticShape(
-        source=int(1.04 * options.tokens), target=options.tokens, sentences=max(map(len, pairs)) + 8,
-        longest_source=longest, longest_target=longest,
-    )  # fmt: skip
+    source_tokens, sentences = int(1.04 * options.tokens), max(map(len, pairs)) + 8
+    shape: StaticShape | None = StaticShape(source_tokens, options.tokens, sentences, longest, longest)
     loader = None
     if kind == options.loader:
         corpus = prepared(pairs, options, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         loader = stack.enter_context(
-            BatchStream(corpus, options.tokens, 1, static=True, pin=on_gpu, source_limit=int(1.04 * options.tokens))
+            BatchStream(corpus, options.tokens, 1, static=True, pin=on_gpu, source_limit=source_tokens)
         )
         shape = loader.shape
     batches: list[Batch] = [pack(batch, shape).to(device) for batch in pairs]
@@ -265,10 +255,8 @@ def prepared(pairs: list, options: argparse.Namespace, folder: Path) -> Prepared
 
 def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) -> Side:
     """Hugging Face Marian of the same sizes on padded batches of similar lengths, SDPA and torch.compile."""
-    model = marian(
-        options.vocabulary, options.width, options.layers, max_position_embeddings=512, dropout=0.1, attention_dropout=0.1,
-        pad_token_id=0, eos_token_id=2, decoder_start_token_id=0, use_cache=False,
-    ).to(device).train()  # fmt: skip
+    settings = {"dropout": 0.1, "attention_dropout": 0.1, "max_position_embeddings": 512, "use_cache": False}
+    model = marian(options, pad_token_id=0, eos_token_id=2, decoder_start_token_id=0, **settings).to(device).train()
     run = model if options.eager else torch.compile(model)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=device.type == "cuda")
     batches = [padded(group, device) for group in by_length(pairs, options.tokens)]
@@ -325,7 +313,7 @@ def speed(side: Side, steps: int, device: torch.device) -> float:
 
 
 def loading(side: Side, steps: int, device: torch.device) -> dict[str, float]:
-    """Milliseconds a step on batches that lie on the device, on those of the loader, and how much of that was waiting for one."""
+    """Milliseconds a step on batches that lie on the device, on those of the loader, and of that the time waited."""
     assert side.loader is not None
     times = {}
     waited = 0.0
@@ -358,16 +346,22 @@ def row_of(
     device: torch.device,
 ) -> dict:
     first = next(iter(speeds))
-    ratios = [mine / theirs for mine, theirs in zip(speeds[name], speeds[first], strict=True)]
     low, _, high = statistics.quantiles(speeds[name], n=4)
     median = statistics.median(speeds[name])
     return {
-        "side": name, "target_tokens_per_second": round(median), "spread": round((high - low) / median, 4),
-        f"ratio_to_{first}": round(statistics.median(ratios), 4), **warm, "turns": options.turns,
-        "steps_a_turn": options.steps, "tokens": options.tokens, "mean_length": options.fixed_length or options.mean_length,
-        "vocabulary": options.vocabulary, "width": options.width, "layers": options.layers, "compiled": not options.eager,
+        "side": name,
+        "target_tokens_per_second": round(median),
+        "spread": round((high - low) / median, 4),
+        f"ratio_to_{first}": rounded(median_ratio(speeds, name, first), 4),
+        **warm,
+        "turns": options.turns,
+        "steps_a_turn": options.steps,
+        "tokens": options.tokens,
+        "mean_length": options.fixed_length or options.mean_length,
+        **sizes_of(options),
+        "compiled": not options.eager,
         **facts(device),
-    }  # fmt: skip
+    }
 
 
 def print_table(rows: list[dict]) -> None:
