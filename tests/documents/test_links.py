@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "experiments/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 WIDTH = 100
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 PATH = re.compile(r"(?<![\w/.-])((?:rela|tests|benchmarks|experiments|configs|results)/[\w./-]*\w\.(?:py|md|yaml))\b")
