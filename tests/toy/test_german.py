@@ -4,10 +4,6 @@ import re
 from functools import cache
 from itertools import pairwise
 
-import pytest
-
-from rela.toy import ToyPair, generate
-
 # German singular, plural and dative plural with the gender, for nouns of every declension.
 NOUNS = """
     m Mann Männer Männern
@@ -119,11 +115,6 @@ def readings(determiner: str) -> set[tuple[str, str, str]]:
                 if stem + ending == determiner:
                     found.add((gender, case, adjective_ending))
     return found
-
-
-@pytest.fixture(scope="module")
-def pairs() -> list[ToyPair]:
-    return list(generate(20_000, 8))
 
 
 def test_determiner_adjective_and_noun_agree(pairs):
