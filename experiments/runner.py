@@ -93,7 +93,7 @@ def run_grid(grid: Grid, options: Options, started: float, say: Callable[[str], 
         before = row_of(rows, run.id, to_dict(config), options.limit)
         if before is not None and not (options.retry and before["error"]):
             continue
-        left, needed = deadline - time.monotonic(), MARGIN * expected_seconds(run, config, rows)
+        left, needed = deadline - time.monotonic(), MARGIN * expected_seconds(run, config, rows, grid)
         if left < needed and not (options.resumable and left > 0):
             say(f"{run.id}: left for later, {needed:.0f} s expected and {max(left, 0):.0f} s left")
             continue
@@ -130,14 +130,22 @@ def read_config(path: str, overrides: tuple[str, ...]) -> Config:
     return load_config(path, overrides)
 
 
-def expected_seconds(run: Run, config: Config, rows: Sequence[Row]) -> float:
-    """The longest time that a run of the same variation and task took, or what the grid says."""
-    like = [
-        sum(row["seconds"].values()) * config.train.steps / row["config"]["train"]["steps"]
-        for row in rows
-        if (row["task"], row["variation"]) == (run.task_name, run.variation_name) and not row["error"]
-    ]
-    return max(like, default=run.variation.seconds)
+def expected_seconds(run: Run, config: Config, rows: Sequence[Row], grid: Grid) -> float:
+    """The longest time that a run like this one took.
+
+    Without one it is what the grid says, by as much longer or shorter as other variations of the task were.
+    """
+    finished = [row for row in rows if row["task"] == run.task_name and row["variation"] in grid.variations]
+    took = [(row["variation"], full_seconds(row, config)) for row in finished if not row["error"]]
+    if like := [seconds for name, seconds in took if name == run.variation_name]:
+        return max(like)
+    return run.variation.seconds * max((seconds / grid.variations[name].seconds for name, seconds in took), default=1.0)
+
+
+def full_seconds(row: Row, config: Config) -> float:
+    """How long a row's run would have taken with as many steps as the configuration has."""
+    seconds: float = sum(row["seconds"].values())
+    return seconds * config.train.steps / row["config"]["train"]["steps"]
 
 
 def missing_file(run: Run, config: Config, options: Options) -> Path | None:

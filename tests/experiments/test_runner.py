@@ -12,7 +12,7 @@ import pytest
 
 from experiments.grid import Grid
 from experiments.rows import Row, append_row, merge_rows, read_rows, same_settings
-from experiments.runner import Options, run_grid, thinned, training_log
+from experiments.runner import Options, configuration, expected_seconds, run_grid, thinned, training_log
 from rela.decoding.translate import Translator
 
 MakeGrid = Callable[..., Grid]
@@ -64,6 +64,18 @@ def test_what_does_not_fit_into_the_budget_is_not_started(make_grid: MakeGrid, o
     assert len(said) == 4
     assert all("left for later" in text for text in said)
     assert not options.runs.exists()
+
+
+def test_expected_time_comes_from_rows(make_grid: MakeGrid) -> None:
+    grid = make_grid()
+    rela, softmax = grid.runs
+    config = configuration(rela, Options())  # 12 steps
+    row = {"task": "toy", "variation": "rela-g", "error": None, "seconds": {"training": 20.0, "analysis": 5.0}}
+    rows: list[Row] = [row | {"config": {"train": {"steps": 6}}}]
+    assert expected_seconds(rela, config, [], grid) == 100
+    assert expected_seconds(rela, config, rows, grid) == 50  # twice the steps
+    assert expected_seconds(softmax, config, rows, grid) == 50  # the grid's 100, by half too much for the other
+    assert expected_seconds(softmax, config, [rows[0] | {"error": {"stage": "training"}}], grid) == 100
 
 
 def test_a_run_that_is_stopped_goes_on(make_grid: MakeGrid, options: Options) -> None:
