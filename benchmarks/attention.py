@@ -29,6 +29,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.common import facts
 from rela.files import write_text
+from rela.packing import Packing
 
 OURS = "rela"
 ROWS = 2**18  # B · H · T of every dense shape
@@ -281,7 +282,7 @@ def packed_section(turns: int) -> list[Row]:
     N, H, D = 25000, 8, 64
     lengths = torch.randint(4, 60, (N // 32,), generator=torch.Generator().manual_seed(0))
     cu = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).to(torch.int32).cuda()
-    used = int(cu[-1])
+    packing, used = Packing(cu, 60), int(cu[-1])
     q, k, v = (torch.randn(used, H, D, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     d_out = torch.randn_like(q)
     seed = torch.zeros((), dtype=torch.int64, device="cuda")
@@ -290,7 +291,7 @@ def packed_section(turns: int) -> list[Row]:
 
         def ours(dropout: float, causal: bool = causal) -> Tensor:
             return relu_attention_packed(
-                q, k, v, cu, cu, 60, 60, scale=0.125, causal=causal, dropout=dropout, seed=seed
+                q, k, v, packing, packing, scale=0.125, causal=causal, dropout=dropout, seed=seed
             )
 
         def varlen(causal: bool = causal) -> Tensor:
@@ -367,7 +368,7 @@ def skipping_section(D: int, T: int, clustered: bool, turns: int) -> list[Row]:
         q, k = q + 2 * topics, k + 2 * topics
     scores = q[0, :1].float() @ k[0, :1].float().mT * scale
     threshold = scores.flatten()[::97].quantile(0.95).expand(H).contiguous()
-    problem = Problem(q, k, v, threshold, None, None, None, None, T, T, None, scale, "relu", False, 0.0)
+    problem = Problem(q, k, v, threshold, None, None, None, None, None, scale, "relu", False, 0.0)
     tiles = replace(forward_tiles(problem), skip=False)
     positive = scores > threshold[0]
     full = positive.view(1, T // tiles.queries, tiles.queries, T // tiles.keys, tiles.keys).any(4).any(2)

@@ -14,6 +14,7 @@ from rela.kernels.attention.backward import key_gradients, query_gradients
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.problem import Problem
 from rela.kernels.attention.tiles import Tiles
+from rela.packing import Packing
 
 FORWARD = [(128, 128, 4, 3), (128, 128, 8, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2), (64, 128, 4, 3)]
 QUERIES = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
@@ -23,16 +24,17 @@ SHORT = [(32, 32, 2, 2), (32, 32, 4, 2), (64, 32, 4, 2), (32, 64, 4, 2), (64, 64
 
 def dense(D: int, causal: bool, B: int = 4, T: int = 4096, H: int = 16) -> Problem:
     q, k, v = (x.transpose(1, 2) for x in torch.randn(B, T, 3, H, D, device="cuda", dtype=torch.bfloat16).unbind(2))
-    return Problem(q, k, v, None, None, None, None, None, T, T, None, D**-0.5, "relu", causal, 0.0)
+    return Problem(q, k, v, None, None, None, None, None, None, D**-0.5, "relu", causal, 0.0)
 
 
 def translation(causal: bool, N: int = 25000, H: int = 8, D: int = 64) -> Problem:
     """About 25,000 tokens of sentences of 4 to 60 tokens, packed, as one training batch has them."""
     lengths = torch.randint(4, 60, (N // 32,), generator=torch.Generator().manual_seed(0))
     cu = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).to(torch.int32).cuda()
+    packing = Packing(cu, 60)
     q, k, v = (x.transpose(0, 1)[None] for x in torch.randn(N, 3, H, D, device="cuda", dtype=torch.bfloat16).unbind(1))
     seed = torch.zeros((), dtype=torch.int64, device="cuda")
-    return Problem(q, k, v, None, None, None, cu, cu, 60, 60, seed, D**-0.5, "relu", causal, 0.1)
+    return Problem(q, k, v, None, None, None, packing, packing, seed, D**-0.5, "relu", causal, 0.1)
 
 
 def trials() -> Iterator[tuple[str, Tiles, Callable[[], object]]]:

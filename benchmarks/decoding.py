@@ -30,8 +30,8 @@ from rela.decoding.beam import beam_search
 from rela.decoding.engines.choose import Engine, why_not_graphs
 from rela.decoding.engines.gpu_search import Layout, lay_out
 from rela.decoding.translate import BOS, EOS, PAD, UNK, reorder
-from rela.model.layers import Packing
 from rela.model.transformer import Transformer
+from rela.packing import Packing
 
 Side = Callable[[list[list[int]]], None]
 """Translates a batch of sources, each to as many tokens as it has."""

@@ -42,8 +42,8 @@ from rela.decoding.beam import beam_search
 from rela.decoding.engines.int8 import QuantisedTransformer
 from rela.decoding.translate import reorder
 from rela.files import write_text
-from rela.model.layers import Packing
 from rela.model.transformer import Transformer
+from rela.packing import Packing
 
 Side = Callable[[list[list[int]]], None]
 """Translates a batch of sources by `--steps` decoder steps."""

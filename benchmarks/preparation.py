@@ -98,7 +98,7 @@ def load(folder: Path, static: bool) -> dict[str, Any]:
         for batch in stream:
             batches += 1
             tokens += batch.target_tokens
-            source_tokens += int(batch.cu_source[-1])
+            source_tokens += int(batch.source_packing.cu_seqlens[-1])
             source_room += len(batch.source)
             if stream.position["epoch"] == 1:
                 break

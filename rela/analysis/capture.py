@@ -13,10 +13,10 @@ from torch import Tensor
 from rela.analysis.record import END, START, TYPES, AttentionRecord
 from rela.analysis.tokenised import pieces_by_token, raw_text
 from rela.attention.multihead import MultiheadAttention
-from rela.attention.packed import allowed_pairs, pad
 from rela.attention.reference import attention_weights
-from rela.decoding.translate import Translator, model_inputs
+from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
+from rela.packing import Packing, allowed_pairs
 
 # Pairs that are read, sorted by length and run through the model together.
 WINDOW = 512
@@ -99,7 +99,7 @@ def capture_batch(
     batch = translator.pack_evenly([(source.ids, target.ids) for source, target in pairs])
     with contextlib.ExitStack() as stack:
         seen = {type: stack.enter_context(observed(attentions[type])) for type in types}
-        model(*model_inputs(batch))
+        model(*batch.inputs)
     answers = []
     for i, (source, target) in enumerate(pairs):
         keys, words = (*source.pieces, END), target.pieces
@@ -119,9 +119,9 @@ def observed(attentions: list[MultiheadAttention]) -> Iterator[list[Tensor]]:
     weights: list[Tensor] = []
 
     def listen(attention: MultiheadAttention):
-        def observe(q, k, cu_queries, cu_keys, max_queries, max_keys, causal) -> None:
-            dense_q, dense_k = pad(q, cu_queries, max_queries), pad(k, cu_keys, max_keys)
-            allowed = allowed_pairs(cu_queries, cu_keys, max_queries, max_keys, causal)
+        def observe(q: Tensor, k: Tensor, queries: Packing, keys: Packing, causal: bool) -> None:
+            dense_q, dense_k = queries.pad(q), keys.pad(k)
+            allowed = allowed_pairs(queries, keys, causal)
             name, scale = attention.kind.weights, attention.head_dim**-0.5
             weights.append(attention_weights(dense_q, dense_k, name, scale, allowed, None, attention.threshold))
 

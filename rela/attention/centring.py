@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rela.attention.packed import sentence_of
 from rela.device import triton_serves
+from rela.packing import Packing
 
 
-def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
+def centre_keys(k: Tensor, keys: Packing, share: Tensor) -> Tensor:
     """Packed keys [M, C] minus `share` (a tensor of one number) times the mean key of their sentence; filler as it is.
 
     Softmax attention is the same for every share.
@@ -22,16 +22,16 @@ def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
     if triton_serves(k):
         from rela.kernels.layers import centring as kernel
 
-        return kernel.centre_keys(k, cu_keys, share)
-    return centre_plainly(k, cu_keys, share)
+        return kernel.centre_keys(k, keys.cu_seqlens, share)
+    return centre_plainly(k, keys, share)
 
 
-def centre_plainly(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
+def centre_plainly(k: Tensor, keys: Packing, share: Tensor) -> Tensor:
     """The same in plain PyTorch, sums in at least float32."""
-    sentence = sentence_of(cu_keys, k.size(0))  # filler is one more sentence
+    sentence = keys.sentence_of(k.size(0))  # filler is one more sentence
     exact = k.to(torch.promote_types(k.dtype, torch.float32))
-    sums = exact.new_zeros(cu_keys.numel(), k.size(1)).index_add(0, sentence, exact)
-    lengths = cu_keys.diff(append=cu_keys.new_full((1,), k.size(0)))
+    sums = exact.new_zeros(keys.sentences + 1, k.size(1)).index_add(0, sentence, exact)
+    lengths = keys.cu_seqlens.diff(append=keys.cu_seqlens.new_full((1,), k.size(0)))
     means = sums / lengths.clamp(min=1)[:, None]
-    filler = (sentence == cu_keys.numel() - 1)[:, None]
+    filler = (sentence == keys.sentences)[:, None]
     return (exact - share * means[sentence].masked_fill(filler, 0.0)).to(k.dtype)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rela.attention.kinds import Kind
+from rela.packing import Packing
 
 BACKENDS = ("auto", "reference", "triton")
 
@@ -69,8 +70,12 @@ def check_key_lengths(lengths: Tensor | None, batch: int, keys: int, device: tor
         raise ValueError(f"key_lengths run from {int(lengths.min())} to {int(lengths.max())}; wanted 0 to {keys}")
 
 
-def check_packing(cu: Tensor, name: str, tokens: int, longest: int, device: torch.device) -> None:
-    """Cumulative lengths start at 0, never fall, end within the packed tokens; no sentence is above `longest`."""
+def check_packing(packing: Packing, of: str, tokens: int, device: torch.device) -> None:
+    """Cumulative lengths start at 0, never fall, end within the packed tokens; no sentence is above the longest.
+
+    `of` is "queries" or "keys"; errors call the two parts of the packing what `rela.attend_packed` calls them.
+    """
+    cu, longest, name, longest_name = packing.cu_seqlens, packing.max_seqlen, f"cu_{of}", f"max_{of}"
     if not isinstance(cu, Tensor) or cu.dtype != torch.int32 or cu.dim() != 1 or cu.numel() < 1:
         found = f"{cu.dtype} {shape(cu)}" if isinstance(cu, Tensor) else type(cu).__name__
         raise ValueError(f"{name} is {found}; wanted an int32 tensor [sentences + 1]")
@@ -79,13 +84,11 @@ def check_packing(cu: Tensor, name: str, tokens: int, longest: int, device: torc
     if values_are_cheap(cu) and (int(cu[0]) != 0 or bool((cu.diff() < 0).any()) or int(cu[-1]) > tokens):
         raise ValueError(f"{name} is {cu.tolist()}; wanted 0 first, never falling, at most {tokens} last")
     if not isinstance(longest, (int, torch.SymInt)) or isinstance(longest, bool) or longest < 0:
-        raise ValueError(f"{name.replace('cu', 'max')} is {longest!r}; wanted a whole number, the longest sentence")
+        raise ValueError(f"{longest_name} is {longest!r}; wanted a whole number, the longest sentence")
     if values_are_cheap(cu) and cu.numel() > 1 and int(cu.diff().max()) > longest:
         # Tokens beyond it would be left out without a word.
         came = int(cu.diff().max())
-        raise ValueError(
-            f"{name} has a sentence of {came} tokens; wanted at most {name.replace('cu', 'max')}, {longest}"
-        )
+        raise ValueError(f"{name} has a sentence of {came} tokens; wanted at most {longest_name}, {longest}")
 
 
 def check_options(

@@ -13,12 +13,13 @@ from rela.attention.cache import KVCache
 from rela.attention.centring import centre_keys
 from rela.attention.dispatch import attend
 from rela.attention.kinds import Kind, kind_of
-from rela.attention.masks import combine_masks
+from rela.attention.masks import combine_masks, length_mask
 from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_key_and_value
 from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
-from rela.attention.packed import allowed_pairs, attend_packed, pad
+from rela.attention.packed import attend_sentences
 from rela.attention.sparsity import sparsity_penalty
+from rela.packing import Packing, allowed_pairs
 
 
 class MultiheadAttention(nn.Module):
@@ -199,6 +200,14 @@ class MultiheadAttention(nn.Module):
 
         Sentences are laid out as in `rela.attend_packed`; no padding is computed.
         """
+        return self.forward_sentences(
+            query, key, Packing(cu_queries, max_queries), Packing(cu_keys, max_keys), causal=causal
+        )
+
+    def forward_sentences(
+        self, query: Tensor, key: Tensor, queries: Packing, keys: Packing, causal: bool = False
+    ) -> Tensor:
+        """The output [N, C] of `forward_packed`, with `query` packed by `queries` and `key` by `keys`."""
         if self.bias_k is not None or self.add_zero_attn:
             raise ValueError("forward_packed does not serve add_bias_kv or add_zero_attn; wanted both off")
         if self.kdim != self.vdim:
@@ -207,19 +216,27 @@ class MultiheadAttention(nn.Module):
         check_inputs(inputs, self.some_weight(), (2,))
         q, k, v = self.project_flat(query, key, key)
         if self.centring is not None and not causal:
-            k = centre_keys(k, cu_keys, self.centring)
+            k = centre_keys(k, keys, self.centring)
         q = q.unflatten(-1, (self.num_heads, self.head_dim))
         k, v = (x.unflatten(-1, (self.num_kv_heads, self.head_dim)) for x in (k, v))
         if self.training and self.target_sparsity is not None:
-            allowed = allowed_pairs(cu_queries, cu_keys, max_queries, max_keys, causal)
-            inside = (torch.arange(max_queries, device=q.device) < cu_queries.diff()[:, None])[:, None, :, None]
-            self.leave_penalty(pad(q, cu_queries, max_queries), pad(k, cu_keys, max_keys), allowed & inside, None)
+            allowed = allowed_pairs(queries, keys, causal)
+            inside = length_mask(queries.lengths, queries.max_seqlen).mT  # [B, 1, T, 1]
+            self.leave_penalty(queries.pad(q), keys.pad(k), allowed & inside, None)
         if self.observer is not None:
-            self.observer(q, k, cu_queries, cu_keys, max_queries, max_keys, causal)
-        context = attend_packed(
-            q, k, v, cu_queries, cu_keys, max_queries, max_keys, kind=self.kind, causal=causal,
-            threshold=self.threshold, dropout=self.dropout if self.training else 0.0, backend=self.backend,
-        )  # fmt: skip
+            self.observer(q, k, queries, keys, causal)
+        context = attend_sentences(
+            q,
+            k,
+            v,
+            queries,
+            keys,
+            kind=self.kind,
+            causal=causal,
+            threshold=self.threshold,
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+        )
         return self.finish(context.flatten(-2))
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:

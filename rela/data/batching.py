@@ -7,7 +7,7 @@ import math
 import queue
 import threading
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from rela.data.plan import Numbers, plan_by_length, plan_mixed
 from rela.data.shards import PreparedCorpus, Shard
 from rela.data.subwords import BOS, EOS, PAD
+from rela.packing import Packing
 
 __all__ = ["Batch", "BatchStream", "PreparedCorpus", "StaticShape", "one_pass", "pack", "static_shape"]
 
@@ -34,7 +35,7 @@ class StaticShape:
     target: int
     sentences: int
     longest_source: int = 0
-    """If above 0, every batch says this `max_source`, so that not even an integer changes between batches."""
+    """If above 0, the packing of every batch says this `max_seqlen`, so that not even an integer changes between batches."""
     longest_target: int = 0
 
 
@@ -54,12 +55,10 @@ class Batch:
     """int64 [N]: pieces and EOS."""
     source_positions: Tensor
     target_positions: Tensor
-    cu_source: Tensor
-    """int32 [B + 1]: sentence i is source[cu_source[i] : cu_source[i + 1]]."""
-    cu_target: Tensor
-    max_source: int
-    """At least the length of the longest sentence, EOS included."""
-    max_target: int
+    source_packing: Packing
+    """Where the sentences of `source` begin and end, EOS included."""
+    target_packing: Packing
+    """The same for `target_in` and `target_out`, BOS or EOS included."""
     sentences: int
     """Without filler."""
     target_tokens: int
@@ -73,16 +72,29 @@ class Batch:
 
     def tensors(self) -> list[Tensor]:
         """All of them, in one order."""
-        return [value for value in vars(self).values() if isinstance(value, Tensor)]
+        tensors = [value for value in vars(self).values() if isinstance(value, Tensor)]
+        return [*tensors, self.source_packing.cu_seqlens, self.target_packing.cu_seqlens]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Every size a compiled step depends on."""
-        return (*(tensor.numel() for tensor in self.tensors()), self.max_source, self.max_target)
+        longest = self.source_packing.max_seqlen, self.target_packing.max_seqlen
+        return (*(tensor.numel() for tensor in self.tensors()), *longest)
 
-    def _map(self, change: Any) -> Batch:
-        tensors = {name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return dataclasses.replace(self, **tensors)
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Packing, Tensor, Tensor, Packing]:
+        """What Transformer.forward takes, in its order."""
+        sources = self.source, self.source_positions, self.source_packing
+        return *sources, self.target_in, self.target_positions, self.target_packing
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                changed[name] = change(value)
+            elif isinstance(value, Packing):
+                changed[name] = value.map(change)
+        return dataclasses.replace(self, **changed)
 
 
 def pack(pairs: Sequence[tuple[IdSequence, IdSequence]], static: StaticShape | None = None) -> Batch:
@@ -99,10 +111,8 @@ def pack(pairs: Sequence[tuple[IdSequence, IdSequence]], static: StaticShape | N
         target_out=torch.from_numpy(target.with_end),
         source_positions=torch.from_numpy(source.positions),
         target_positions=torch.from_numpy(target.positions),
-        cu_source=torch.from_numpy(source.boundaries),
-        cu_target=torch.from_numpy(target.boundaries),
-        max_source=max(source.longest, shape.longest_source),
-        max_target=max(target.longest, shape.longest_target),
+        source_packing=Packing(torch.from_numpy(source.cu_seqlens), max(source.longest, shape.longest_source)),
+        target_packing=Packing(torch.from_numpy(target.cu_seqlens), max(target.longest, shape.longest_target)),
         sentences=len(pairs),
         target_tokens=target.tokens,
     )
@@ -113,7 +123,7 @@ class PackedSide:
     with_start: NDArray[np.int64]
     with_end: NDArray[np.int64]
     positions: NDArray[np.int64]
-    boundaries: NDArray[np.int32]
+    cu_seqlens: NDArray[np.int32]
     longest: int
     tokens: int
 
@@ -132,9 +142,9 @@ def pack_side(sentences: Sequence[Any], size: int, count: int) -> PackedSide:
     fill_around(with_start[:tokens], starts, BOS, pieces)
     fill_around(with_end[:tokens], ends - 1, EOS, pieces)
     positions[:tokens] = np.arange(tokens) - np.repeat(starts, lengths)
-    boundaries = np.full(count + 1, tokens, np.int32)
-    boundaries[: len(sentences)] = starts
-    return PackedSide(with_start, with_end, positions, boundaries, int(lengths.max()), tokens)
+    cu_seqlens = np.full(count + 1, tokens, np.int32)
+    cu_seqlens[: len(sentences)] = starts
+    return PackedSide(with_start, with_end, positions, cu_seqlens, int(lengths.max()), tokens)
 
 
 def fill_around(out: NDArray[np.int64], places: NDArray[np.int64], mark: int, pieces: NDArray[np.int64]) -> None:

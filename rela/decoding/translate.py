@@ -28,7 +28,6 @@ from rela.decoding.windows import WINDOW, Group, batches_by_length, groups_of
 from rela.device import pick_device
 from rela.errors import RunFailed
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
-from rela.model.layers import Packing
 from rela.model.state import DecoderState
 from rela.model.transformer import KEY_MULTIPLE, Transformer, round_up
 
@@ -247,7 +246,7 @@ class Translator:
     ) -> DecoderState | QuantisedState:
         """Encode the sources; the decoder's state before its first step."""
         batch = self.pack_evenly([(ids, []) for ids in sources])
-        packing = Packing(batch.cu_source[: len(sources) + 1], batch.max_source)
+        packing = batch.source_packing.map(lambda cu: cu[: len(sources) + 1])
         return model.start(model.encode(batch.source, batch.source_positions, packing), packing)
 
     def longest_translations(self, sources: list[list[int]], decode: DecodeConfig) -> Tensor:
@@ -309,10 +308,10 @@ class Translator:
         model = self.model if model is None else model
         batch = self.pack_evenly(pairs)
         with self.on_device():
-            hidden = model(*model_inputs(batch))
+            hidden = model(*batch.inputs)
             log_probs = torch.log_softmax(model.logits(hidden).float(), -1)
         chosen = log_probs.gather(-1, batch.target_out[:, None])[:, 0].cpu()
-        bounds = batch.cu_target.tolist()
+        bounds = batch.target_packing.cu_seqlens.tolist()
         return [chosen[bounds[i] : bounds[i + 1]].tolist() for i in range(len(pairs))]
 
     def on_device(self) -> contextlib.AbstractContextManager:
@@ -326,12 +325,6 @@ class Translator:
         longest_source, longest_target = (round_up(max(side), KEY_MULTIPLE) for side in lengths)
         shape = StaticShape(source, target, len(pairs), longest_source, longest_target)
         return pack(pairs, shape).to(self.device)
-
-
-def model_inputs(batch: Batch) -> tuple[Tensor, Tensor, Packing, Tensor, Tensor, Packing]:
-    """A batch in the order of Transformer.forward."""
-    sources, targets = Packing(batch.cu_source, batch.max_source), Packing(batch.cu_target, batch.max_target)
-    return batch.source, batch.source_positions, sources, batch.target_in, batch.target_positions, targets
 
 
 def reorder(state: Any, rows: Tensor, sentences: Tensor | None) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rela.analysis.capture import observed
-from rela.decoding.translate import Translator, model_inputs
+from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 
 # Padded tokens of a batch; all cross attention weights and the logits of a batch are held at once.
@@ -51,13 +51,13 @@ def score_batch(translator: Translator, ids: list[tuple[list[int], list[int]]]) 
     model = translator.model
     batch = translator.pack_evenly(ids)
     with observed([layer.cross for layer in model.decoder]) as weights:
-        hidden = model(*model_inputs(batch))
-    lengths = batch.cu_target.diff()[: len(ids)]
+        hidden = model(*batch.inputs)
+    lengths = batch.target_packing.lengths[: len(ids)]
     nulls = sum(count_null_rows(layer[: len(ids)], lengths) for layer in weights).tolist()  # type: ignore[union-attr]
     rows = [len(weights) * weights[0].size(1) * length for length in lengths.tolist()]
 
     log_probs = torch.log_softmax(model.logits(hidden).float(), -1).gather(-1, batch.target_out[:, None])[:, 0].cpu()
-    bounds = batch.cu_target.tolist()
+    bounds = batch.target_packing.cu_seqlens.tolist()
     means = [sum(log_probs[bounds[i] : bounds[i + 1]].tolist()) / (bounds[i + 1] - bounds[i]) for i in range(len(ids))]
     return [PairScore(null / count, mean) for null, count, mean in zip(nulls, rows, means, strict=True)]
 

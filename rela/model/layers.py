@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -14,14 +12,7 @@ from rela.attention.multihead import MultiheadAttention
 from rela.config import ModelConfig
 from rela.device import triton_serves_half
 from rela.model.residual import Residual
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Where packed sentences begin and end: sentence b is tokens cu[b]:cu[b + 1], none longer than `longest`."""
-
-    cu: Tensor
-    longest: int
+from rela.packing import Packing
 
 
 class FeedForward(nn.Module):
@@ -76,8 +67,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, sentences: Packing) -> Tensor:
         y = self.attention_residual.before(x)
-        cu, longest = sentences.cu, sentences.longest
-        x = self.attention_residual.after(x, self.attention.forward_packed(y, y, cu, cu, longest, longest))
+        x = self.attention_residual.after(x, self.attention.forward_sentences(y, y, sentences, sentences))
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
 
 
@@ -96,11 +86,10 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor, sentences: Packing, memory: Tensor, sources: Packing) -> Tensor:
         """All target positions at once; memory [M, C] is packed by `sources`."""
         y = self.attention_residual.before(x)
-        cu, longest = sentences.cu, sentences.longest
-        x = self.attention_residual.after(x, self.attention.forward_packed(y, y, cu, cu, longest, longest, causal=True))
+        seen = self.attention.forward_sentences(y, y, sentences, sentences, causal=True)
+        x = self.attention_residual.after(x, seen)
         y = self.cross_residual.before(x)
-        seen = self.cross.forward_packed(y, memory, cu, sources.cu, longest, sources.longest)
-        x = self.cross_residual.after(x, seen)
+        x = self.cross_residual.after(x, self.cross.forward_sentences(y, memory, sentences, sources))
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
 
     def step(self, x: Tensor, cache: KVCache, memory: KVCache, source_lengths: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rela.attention.cache import KVCache
-from rela.attention.packed import pad
 from rela.config import ModelConfig
 from rela.model.embedding import Embedding
-from rela.model.layers import DecoderLayer, EncoderLayer, Packing
+from rela.model.layers import DecoderLayer, EncoderLayer
 from rela.model.state import DecoderState
+from rela.packing import Packing
 
 # Keys are padded to a multiple of this: vectorised sums then fall into the same lanes whatever the longest
 # sentence of a batch is, so a sentence's translation does not depend on its neighbours.
@@ -66,12 +66,12 @@ class Transformer(nn.Module):
     def start(self, memory: Tensor, sources: Packing) -> DecoderState:
         """The state before the first decoder step: cross keys and values of each sentence, projected once."""
         head = self.config.width // self.config.heads
-        longest = round_up(max(sources.longest, SMALL_PRODUCT // head + 1), KEY_MULTIPLE)
-        dense = pad(memory[:, None], sources.cu, longest)[:, 0]  # [B, S, C]
+        longest = round_up(max(sources.max_seqlen, SMALL_PRODUCT // head + 1), KEY_MULTIPLE)
+        dense = sources.pad(memory[:, None], longest)[:, 0]  # [B, S, C]
         memories = [layer.cross.remember(dense) for layer in self.decoder]
         # Laid out once as they will be after sentences have left, so that no step sees another layout, or copies them.
         memories = [KVCache(memory.keys.contiguous(), memory.values.contiguous()) for memory in memories]
-        return DecoderState([KVCache() for _ in self.decoder], memories, sources.cu.diff())
+        return DecoderState([KVCache() for _ in self.decoder], memories, sources.lengths)
 
     def decode_step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """The next token of every row [R] to log-probabilities of the one after it [R, V]; the state moves on."""

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from rela.attention.sparsity import collect_sparsity_penalty
 from rela.data.subwords import PAD
-from rela.model.layers import Packing
 from rela.model.transformer import Transformer
+from rela.packing import Packing
 from rela.training.linear_cross_entropy import linear_cross_entropy
 
 
@@ -35,11 +35,16 @@ class Objective(nn.Module):
         self.model, self.smoothing, self.sparsity_weight = model, smoothing, sparsity_weight
 
     def forward(
-        self, source: Tensor, source_positions: Tensor, cu_source: Tensor, max_source: int,
-        target_in: Tensor, target_positions: Tensor, cu_target: Tensor, max_target: int, target_out: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self,
+        source: Tensor,
+        source_positions: Tensor,
+        sources: Packing,
+        target_in: Tensor,
+        target_positions: Tensor,
+        targets: Packing,
+        target_out: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """(what to minimise, negative log-likelihood), each summed over the target tokens."""
-        sources, targets = Packing(cu_source, max_source), Packing(cu_target, max_target)
         hidden = self.model(source, source_positions, sources, target_in, target_positions, targets)
         loss, nll = linear_cross_entropy(hidden, self.model.output.weight, target_out, self.smoothing)
         if self.model.training and self.model.config.target_sparsity is not None:

@@ -410,10 +410,7 @@ class Trainer:
 
 def objective_inputs(batch: Batch) -> tuple:
     """A batch in the order of Objective.forward."""
-    return (
-        batch.source, batch.source_positions, batch.cu_source, batch.max_source,
-        batch.target_in, batch.target_positions, batch.cu_target, batch.max_target, batch.target_out,
-    )  # fmt: skip
+    return *batch.inputs, batch.target_out
 
 
 def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> None:

@@ -10,9 +10,11 @@ from torch.testing import assert_close
 
 import rela
 from rela.attention.centring import centre_keys
+from rela.packing import Packing
 from tests.attention.attention_cases import normal
 
 CU = torch.tensor([0, 3, 3, 7], dtype=torch.int32)  # an empty sentence in the middle
+PACKING = Packing(CU, 4)
 EXACT = {"rtol": 1e-9, "atol": 1e-10}
 
 
@@ -22,14 +24,14 @@ def share(value: float) -> torch.Tensor:
 
 def test_a_known_answer():
     keys = torch.tensor([[1.0, 10.0], [3.0, 20.0], [5.0, 7.0], [8.0, 8.0]])
-    centred = centre_keys(keys, torch.tensor([0, 2, 3], dtype=torch.int32), share(0.5))
+    centred = centre_keys(keys, Packing(torch.tensor([0, 2, 3], dtype=torch.int32), 2), share(0.5))
     assert centred.tolist() == [[0.0, 2.5], [2.0, 12.5], [2.5, 3.5], [8.0, 8.0]]  # filler is left alone
 
 
 def test_the_whole_mean_leaves_none_and_none_leaves_the_keys():
     keys = normal(9, 5, seed=1)
-    assert_close(centre_keys(keys, CU, share(0.0)), keys, **EXACT)
-    centred = centre_keys(keys, CU, share(1.0))
+    assert_close(centre_keys(keys, PACKING, share(0.0)), keys, **EXACT)
+    centred = centre_keys(keys, PACKING, share(1.0))
     for part in (slice(0, 3), slice(3, 7)):
         assert_close(centred[part].mean(0), torch.zeros(5, dtype=keys.dtype), **EXACT)
     assert torch.equal(centred[7:], keys[7:])
@@ -37,8 +39,8 @@ def test_the_whole_mean_leaves_none_and_none_leaves_the_keys():
 
 def test_its_gradient_and_no_keys():
     keys = normal(9, 3, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda k: centre_keys(k, CU, share(0.7).double()), keys)
-    assert centre_keys(keys[:0], torch.zeros(2, dtype=torch.int32), share(1.0)).shape == (0, 3)
+    assert torch.autograd.gradcheck(lambda k: centre_keys(k, PACKING, share(0.7).double()), keys)
+    assert centre_keys(keys[:0], Packing(torch.zeros(2, dtype=torch.int32), 0), share(1.0)).shape == (0, 3)
 
 
 @pytest.mark.parametrize("kind", ["softmax", "entmax15", "rela-g"])

@@ -17,6 +17,7 @@ from rela.attention import dispatch, packed
 from rela.attention.packed import flash_softmax, through_padding
 from rela.device import triton_is_installed
 from rela.kernels.attention.activations import ACTIVATIONS
+from rela.packing import Packing
 from tests.attention.attention_cases import normal
 
 interpreted = pytest.mark.skipif(
@@ -133,6 +134,12 @@ def test_reasons_on_a_gpu():
     assert "one head size, and q has 64, v 32" in ask(v=torch.zeros(1, 1, 2, 32, device="cuda"))
 
 
+def packings(device: str) -> tuple[Packing, Packing]:
+    """Three sentences of 3, 2 and 2 queries, and of 4, no and 4 keys."""
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32, device=device) for cu in ([0, 3, 5, 7], [0, 4, 4, 8]))
+    return Packing(cu_q, 3), Packing(cu_k, 4)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("causal", [False, True])
@@ -140,11 +147,11 @@ def test_reasons_on_a_gpu():
 def test_packed_softmax_on_a_gpu(causal: bool, groups: int, dtype: torch.dtype):
     """PyTorch's flash kernel against the reference: filler, a sentence without keys, T ≠ S, grouped heads."""
     q, k, v = (normal(9, 4 if n == 0 else groups, 16, seed=n, dtype=dtype).cuda().requires_grad_() for n in range(3))
-    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32, device="cuda") for cu in ([0, 3, 5, 7], [0, 4, 4, 8]))
+    queries, keys = packings("cuda")
     scale = 0.25
-    flash = gradients(flash_softmax(q, k, v, cu_q, cu_k, 3, 4, causal, scale, 0.0), q, k, v)
+    flash = gradients(flash_softmax(q, k, v, queries, keys, causal, scale, 0.0), q, k, v)
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    plain = gradients(through_padding(*exact, cu_q, cu_k, 3, 4, "softmax", causal, scale, 0.0, 0.0), *exact)
+    plain = gradients(through_padding(*exact, queries, keys, "softmax", causal, scale, 0.0, 0.0), *exact)
     step = 4 * torch.finfo(dtype).eps
     for mine, true in zip((flash[0], *flash[1]), (plain[0], *plain[1]), strict=True):
         assert_close(mine.double(), true, rtol=step, atol=step)
@@ -155,8 +162,8 @@ def test_packed_softmax_on_a_gpu(causal: bool, groups: int, dtype: torch.dtype):
 def test_the_packed_reference_compiled_for_a_gpu(causal: bool):
     """Kinds without a kernel train through it: every token must find its own sentence, filler none."""
     q, k, v = (normal(9, 2, 16, seed=n).cuda().requires_grad_() for n in range(3))
-    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32, device="cuda") for cu in ([0, 3, 5, 7], [0, 4, 4, 8]))
-    options = (cu_q, cu_k, 3, 4, "topk:2", causal, 0.25, 0.0, 0.0)
+    queries, keys = packings("cuda")
+    options = (queries, keys, "topk:2", causal, 0.25, 0.0, 0.0)
     plain = gradients(through_padding(q, k, v, *options), q, k, v)
     compiled = gradients(torch.compile(through_padding, dynamic=False)(q, k, v, *options), q, k, v)
     for mine, true in zip((compiled[0], *compiled[1]), (plain[0], *plain[1]), strict=True):

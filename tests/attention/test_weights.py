@@ -13,7 +13,8 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 import rela
-from rela.attention.weights import weights_of
+from rela.attention import kinds
+from rela.attention.weights import FUNCTIONS, weights_of
 from tests.attention.attention_cases import STEP, WEIGHTS, attention, away_from_kinks, normal
 
 DISTRIBUTIONS = ("softmax", "sparsemax", "entmax15", "entmax:1.3", "entmax:3", "topk:3")
@@ -66,6 +67,10 @@ def test_entmax_agrees_with_bisection(weights: str, alpha: float, keys: int, spr
 def test_sparsemax_agrees_with_a_search_for_its_support(scores: list[float]):
     expected = torch.tensor(sparsemax_by_support(scores), dtype=torch.float64)
     assert_close(weights_of("sparsemax")(torch.tensor(scores, dtype=torch.float64), None), expected, rtol=0, atol=1e-9)
+
+
+def test_every_name_has_its_function():
+    assert {*FUNCTIONS, *kinds.PARAMETERS} == set(kinds.WEIGHTS)
 
 
 def test_known_answers():

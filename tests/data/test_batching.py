@@ -16,8 +16,6 @@ from rela.data.batching import Batch, BatchStream, PreparedCorpus, StaticShape, 
 from rela.data.shards import ShardWriter
 from rela.data.subwords import BOS, EOS, PAD
 
-TENSORS = ("source", "target_in", "target_out", "source_positions", "target_positions", "cu_source", "cu_target")
-
 
 def make_corpus(folder, pairs, shards=1, corpora=None, weights=(1.0,), seed=0):
     """A prepared split straight from ids: what `prepare` writes, without learning a vocabulary for it."""
@@ -43,9 +41,10 @@ def unpack(batch: Batch):
     """The pairs of a batch again, by its boundaries."""
     pairs = []
     for i in range(batch.sentences):
-        source = batch.source[batch.cu_source[i] : batch.cu_source[i + 1]].tolist()
-        target_in = batch.target_in[batch.cu_target[i] : batch.cu_target[i + 1]].tolist()
-        target_out = batch.target_out[batch.cu_target[i] : batch.cu_target[i + 1]].tolist()
+        own = slice(*batch.source_packing.cu_seqlens[i : i + 2])
+        source = batch.source[own].tolist()
+        own = slice(*batch.target_packing.cu_seqlens[i : i + 2])
+        target_in, target_out = batch.target_in[own].tolist(), batch.target_out[own].tolist()
         assert source[-1] == target_out[-1] == EOS
         assert target_in == [BOS, *target_out[:-1]]
         pairs.append((source[:-1], target_out[:-1]))
@@ -57,7 +56,7 @@ def multiset(pairs):
 
 
 def equal(left: Batch, right: Batch):
-    return all(torch.equal(getattr(left, name), getattr(right, name)) for name in TENSORS)
+    return all(map(torch.equal, left.tensors(), right.tensors())) and left.shape == right.shape
 
 
 def take(stream, count):
@@ -88,20 +87,20 @@ def test_packing_keeps_every_pair_in_order(pairs, extra):
     batch = pack(pairs, shape)
     assert unpack(batch) == [(list(s), list(t)) for s, t in pairs]
     assert (batch.sentences, batch.target_tokens) == (len(pairs), target)
-    assert batch.max_source == max(len(s) + 1 for s, _ in pairs)
-    assert batch.max_target == max(len(t) + 1 for _, t in pairs)
+    assert batch.source_packing.max_seqlen == max(len(s) + 1 for s, _ in pairs)
+    assert batch.target_packing.max_seqlen == max(len(t) + 1 for _, t in pairs)
     assert batch.source_positions[:source].tolist() == [p for s, _ in pairs for p in range(len(s) + 1)]
     assert batch.target_positions[:target].tolist() == [p for _, t in pairs for p in range(len(t) + 1)]
-    assert batch.cu_source.dtype == batch.cu_target.dtype == torch.int32
-    assert all(getattr(batch, name).dtype == torch.int64 for name in TENSORS[:5])
+    assert batch.source_packing.cu_seqlens.dtype == batch.target_packing.cu_seqlens.dtype == torch.int32
+    assert all(tensor.dtype == torch.int64 for tensor in batch.tensors()[:5])
     if shape:
-        assert [len(batch.source), len(batch.target_in), len(batch.cu_source)] == [
+        assert [len(batch.source), len(batch.target_in), len(batch.source_packing.cu_seqlens)] == [
             shape.source, shape.target, shape.sentences + 1]  # fmt: skip
     # filler: no ids, no positions, no sentences
-    for name, length in zip(TENSORS, (source, target, target, source, target), strict=False):
-        assert (getattr(batch, name)[length:] == PAD).all()
-    assert (batch.cu_source[len(pairs) :] == source).all()
-    assert (batch.cu_target[len(pairs) :] == target).all()
+    for tensor, length in zip(batch.tensors()[:5], (source, target, target, source, target), strict=True):
+        assert (tensor[length:] == PAD).all()
+    assert (batch.source_packing.cu_seqlens[len(pairs) :] == source).all()
+    assert (batch.target_packing.cu_seqlens[len(pairs) :] == target).all()
 
 
 def test_packing_takes_arrays_of_the_stored_type():
@@ -121,7 +120,8 @@ def test_packing_refuses_what_does_not_fit():
 
 def test_a_batch_moves_as_a_whole():
     batch = pack([([5], [6])]).to("meta")
-    assert all(getattr(batch, name).device.type == "meta" for name in TENSORS)
+    assert len(batch.tensors()) == 7
+    assert all(tensor.device.type == "meta" for tensor in batch.tensors())
     assert batch.sentences == 1
 
 
@@ -133,7 +133,7 @@ def test_an_epoch_holds_every_pair_once_within_the_budget(tmp_path, static):
         batches = epoch_of(BatchStream(corpus, 100, seed, static=static))
         assert multiset(itertools.chain.from_iterable(map(unpack, batches))) == multiset(pairs)
         assert all(batch.target_tokens <= 100 for batch in batches)
-        assert all(batch.target_tokens == batch.cu_target[-1] for batch in batches)
+        assert all(batch.target_tokens == batch.target_packing.cu_seqlens[-1] for batch in batches)
 
 
 @settings(max_examples=15)
@@ -205,13 +205,14 @@ def test_static_batches_have_one_shape_and_are_well_filled(tmp_path, tokens):
     corpus = make_corpus(tmp_path, pairs)
     batches = epoch_of(BatchStream(corpus, tokens, 1, static=True))
     shape = static_shape(corpus, tokens)
-    assert {tuple(len(getattr(batch, name)) for name in TENSORS) for batch in batches} == {
+    assert {tuple(map(len, batch.tensors())) for batch in batches} == {
         (shape.source, tokens, tokens, shape.source, tokens, shape.sentences + 1, shape.sentences + 1)
     }
-    assert {(batch.max_source, batch.max_target) for batch in batches} == {(source.max() + 1, target.max() + 1)}
+    longest = {(batch.source_packing.max_seqlen, batch.target_packing.max_seqlen) for batch in batches}
+    assert longest == {(source.max() + 1, target.max() + 1)}
     full = batches[:-1]  # the last one holds what is left
     assert np.mean([batch.target_tokens for batch in full]) > 0.99 * tokens
-    assert np.mean([int(batch.cu_source[-1]) for batch in full]) > 0.97 * shape.source
+    assert np.mean([int(batch.source_packing.cu_seqlens[-1]) for batch in full]) > 0.97 * shape.source
     assert min(batch.target_tokens for batch in full) > 0.95 * tokens
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from rela.data.batching import pack
 from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.background import Ahead
-from rela.decoding.translate import PairTooLong, Translator, model_inputs
+from rela.decoding.translate import PairTooLong, Translator
 from rela.device import pick_device
 from rela.model.folder import ModelFolderError
 
@@ -167,7 +167,7 @@ def test_beam_one_is_greedy(make_translator, sentences):
         tokens: list[int] = []
         with torch.inference_mode():
             while len(tokens) < limit:
-                states = translator.model(*model_inputs(pack([(source, tokens)])))
+                states = translator.model(*pack([(source, tokens)]).inputs)
                 logits = translator.model.logits(states[-1])
                 logits[[PAD, BOS, UNK]] = -torch.inf
                 token = int(logits.argmax())
@@ -199,7 +199,7 @@ def test_scores_are_the_cross_entropy_of_each_token(make_translator, sentences):
     for source, target, scored in zip(sources, targets, translator.score(sources, targets), strict=True):
         batch = pack([(translator.subwords.encode(source), translator.subwords.encode(target))])
         with torch.inference_mode():
-            logits = translator.model.logits(translator.model(*model_inputs(batch)))
+            logits = translator.model.logits(translator.model(*batch.inputs))
         wanted = -F.cross_entropy(logits, batch.target_out, reduction="none")
         assert scored.log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
         assert scored.log_prob == pytest.approx(float(wanted.sum()), abs=1e-3)

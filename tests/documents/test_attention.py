@@ -48,6 +48,15 @@ def test_the_tables_name_everything():
         assert re.search(rf"`{re.escape(name)}(:\w+)?`", text), f"docs/attention.md does not mention {name}"
 
 
+SIGMOID = {
+    "silu": "sigmoid",
+    "F.silu(scores)": "torch.sigmoid(scores)",
+    "b_weight = b_score * tl.sigmoid(b_score)": "b_weight = tl.sigmoid(b_score)",
+    "b_sigmoid * (1.0 + b_score * (1.0 - b_sigmoid))": "b_sigmoid * (1.0 - b_sigmoid)",
+}
+"""What makes the walk through CONTRIBUTING.md one for sigmoid weights, which are ½ at zero."""
+
+
 def apply(diff: str, path: Path) -> None:
     """Replace the one place that reads as the diff's old lines with its new lines."""
     lines = diff.splitlines()
@@ -58,33 +67,75 @@ def apply(diff: str, path: Path) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def test_the_walk_through_adding_a_kind(tmp_path: Path):
-    """In a copy of the library with the walk's edits made, the new kind exists and passes its tests."""
-    for folder in ("rela/attention", "tests/attention"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("rela/__init__.py", "rela/device.py", "tests/__init__.py", "tests/conftest.py", "pyproject.toml"):
-        shutil.copy(ROOT / file, tmp_path / file)
-    edits = blocks("CONTRIBUTING.md", "diff")
-    assert {name for name, _ in edits} == {
-        "rela/attention/weights.py", "rela/attention/kinds.py",
-        "tests/attention/attention_cases.py", "tests/attention/test_weights.py",
-    }  # fmt: skip
+def copy_with_edits(copy: Path, edits: list[tuple[str, str]]) -> None:
+    """A copy of attention, kernels and their tests in which the edits are made."""
+    for folder in ("rela/attention", "rela/kernels", "tests/attention", "tests/kernels"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    files = ["rela/__init__.py", "rela/device.py", "rela/packing.py", "tests/__init__.py", "tests/conftest.py"]
+    for file in (*files, "pyproject.toml"):
+        shutil.copy(ROOT / file, copy / file)
     for name, diff in edits:
-        apply(diff, tmp_path / name)
-    files = ["weights", "reference", "multihead", "null_attention", "copies", "packed"]
+        apply(diff, copy / name)
+
+
+def tests_in(copy: Path, names: str, *files: str) -> int:
+    """How many tests of these names pass there; none may fail."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-k", "silu or known_answers", "-p", "no:cacheprovider",
-         *(f"tests/attention/test_{name}.py" for name in files)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", "-k", names, "-p", "no:cacheprovider", "-p", "no:warnings", *files],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     passed = re.search(r"(\d+) passed", run.stdout)
     assert passed
-    assert int(passed[1]) > 20
+    return int(passed[1])
+
+
+def test_the_walk_through_adding_a_kind(tmp_path: Path):
+    """In a copy of the library with the walk's edits made, the new kind exists and passes its tests."""
+    kind = [edit for edit in blocks("CONTRIBUTING.md", "diff") if not edit[0].startswith("rela/kernels")]
+    assert {name for name, _ in kind} == {
+        "rela/attention/weights.py",
+        "rela/attention/kinds.py",
+        "tests/attention/test_weights.py",
+    }
+    copy_with_edits(tmp_path, kind)
+    files = ["weights", "reference", "multihead", "null_attention", "copies", "packed"]
+    assert tests_in(tmp_path, "silu or known_answers", *(f"tests/attention/test_{name}.py" for name in files)) > 20
     where = "import rela; rela.attend; print(rela.__file__, 'rela-g-silu' in rela.PRESETS)"
     seen = subprocess.run(
-        [sys.executable, "-c", where], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        [sys.executable, "-c", where],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert str(tmp_path) in seen
     assert seen.strip().endswith("True")
+
+
+@pytest.mark.parametrize("activation", ["silu", "sigmoid"])
+def test_the_walk_through_adding_a_fused_activation(activation: str, tmp_path: Path):
+    """The same for the kernels, in Triton's interpreter.
+
+    SiLU has slope ½ at zero, sigmoid is ½ there: a mask that sets scores to zero would leak the gradient of the one
+    and the weight of the other.
+    """
+    pytest.importorskip("triton")
+    edits = [edit for edit in blocks("CONTRIBUTING.md", "diff") if edit[0].startswith("rela/")]
+    assert len(edits) == 7
+    if activation == "sigmoid":
+        for old, new in reversed(SIGMOID.items()):
+            edits = [(name, diff.replace(old, new)) for name, diff in edits]
+    copy_with_edits(tmp_path, edits)
+    files = ["attention/test_activations.py", "attention/test_decode.py", "search/test_step_attention.py"]
+    files = [
+        *(f"tests/kernels/{name}" for name in files),
+        "tests/attention/test_dispatch.py",
+        "tests/attention/test_weights.py",
+    ]
+    assert tests_in(tmp_path, activation, *files) > 20

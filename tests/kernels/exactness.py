@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rela.attention.weights import weights_of as equation_of
 from rela.kernels.attention import activations
+from rela.packing import Packing
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {name: equation_of(name) for name in activations.ACTIVATIONS}
@@ -100,5 +101,7 @@ def recorded(step: Callable[[], tuple[Tensor, ...]]) -> tuple[torch.cuda.CUDAGra
     return graph, captured
 
 
-def boundaries(lengths: list[int]) -> torch.Tensor:
-    return torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)
+def packing_of(lengths: list[int], longest: int | None = None) -> Packing:
+    """Sequences of these lengths; `longest` may say another number than the truth."""
+    cu_seqlens = torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)
+    return Packing(cu_seqlens, max(lengths) if longest is None else longest)

@@ -4,6 +4,7 @@ import torch
 
 from rela.kernels.attention.functional import relu_attention_packed
 from rela.kernels.layers.rms_norm import rms_norm
+from rela.packing import Packing
 from tests.kernels.exactness import DEVICE, draw
 
 
@@ -16,8 +17,9 @@ class Layer(torch.nn.Module):
 
     def forward(self, x, cu, seed):
         q, k, v = self.project(x).view(-1, 3, 4, 32).unbind(1)
+        packing = Packing(cu, 100)
         z = relu_attention_packed(
-            q, k, v, cu, cu, 100, 100, scale=0.2, causal=True, threshold=self.threshold, dropout=0.1, seed=seed
+            q, k, v, packing, packing, scale=0.2, causal=True, threshold=self.threshold, dropout=0.1, seed=seed
         )
         return x + self.merge(rms_norm(z.flatten(1), self.gain, self.gate, 1e-6))
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from rela.config import ModelConfig
 from rela.data.batching import Batch, StaticShape, pack
-from rela.model.layers import Packing
 from rela.model.transformer import Transformer
 
 V = 37
@@ -38,13 +37,12 @@ def random_pairs(count: int, seed: int = 0, longest: int = 11) -> list[tuple[lis
 
 
 def inputs(batch: Batch) -> tuple:
-    sources, targets = Packing(batch.cu_source, batch.max_source), Packing(batch.cu_target, batch.max_target)
-    return batch.source, batch.source_positions, sources, batch.target_in, batch.target_positions, targets
+    return batch.inputs
 
 
 def hidden_states(model: Transformer, pairs: list, static: StaticShape | None = None) -> list[Tensor]:
     """The decoder's states of each pair, [T, C]."""
     batch = pack(pairs, static)
     states = model(*inputs(batch))
-    bounds = batch.cu_target.tolist()
+    bounds = batch.target_packing.cu_seqlens.tolist()
     return [states[bounds[i] : bounds[i + 1]] for i in range(len(pairs))]

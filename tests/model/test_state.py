@@ -6,7 +6,6 @@ import torch
 
 from rela.data.batching import pack
 from rela.data.subwords import BOS
-from rela.model.layers import Packing
 from tests.model.model_cases import make, random_pairs
 
 
@@ -16,7 +15,7 @@ def test_reordered_states_follow_their_rows():
 
     def decode(sources: list[list[int]], prefixes: list[list[int]]):
         batch = pack([(source, []) for source in sources])
-        packing = Packing(batch.cu_source, batch.max_source)
+        packing = batch.source_packing
         state = model.start(model.encode(batch.source, batch.source_positions, packing), packing)
         for column in zip(*prefixes, strict=True):
             log_probs, state = model.decode_step(torch.tensor(column), state)

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from rela.config import ModelConfig
 from rela.data.batching import StaticShape, pack
 from rela.data.subwords import BOS
-from rela.model.layers import Packing
 from rela.model.transformer import Transformer
 from tests.model.model_cases import KINDS, V, hidden_states, inputs, make, random_pairs, small
 
@@ -122,7 +121,7 @@ def test_decoding_step_by_step_is_teacher_forced_decoding(kind, norm_first):
     pairs = [(source, (target * 8)[:8]) for source, target in random_pairs(4)]  # every target of 8
     forced = [F.log_softmax(model.logits(states), -1) for states in hidden_states(model, pairs)]
     batch = pack([(source, []) for source, _ in pairs])
-    sources = Packing(batch.cu_source, batch.max_source)
+    sources = batch.source_packing
     with torch.inference_mode():
         state = model.start(model.encode(batch.source, batch.source_positions, sources), sources)
         tokens = torch.full((len(pairs),), BOS)

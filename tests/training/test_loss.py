@@ -39,8 +39,7 @@ def test_half_precision_logits_are_summed_in_float32():
 
 def inputs(pairs, static=None) -> tuple:
     batch = pack(pairs, static)
-    return (batch.source, batch.source_positions, batch.cu_source, batch.max_source, batch.target_in,
-            batch.target_positions, batch.cu_target, batch.max_target, batch.target_out)  # fmt: skip
+    return *batch.inputs, batch.target_out
 
 
 def shape(**options) -> ModelConfig:

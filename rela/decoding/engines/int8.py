@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from rela.attention.masks import length_mask
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.norms import LayerNorm, RMSNorm
-from rela.attention.packed import attend_packed, pad
+from rela.attention.packed import attend_sentences
 from rela.attention.weights import weights_of
 from rela.decoding.engines.int8_linear import QuantisedLinear
-from rela.model.layers import DecoderLayer, EncoderLayer, FeedForward, Packing
+from rela.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from rela.model.residual import Residual
 from rela.model.transformer import KEY_MULTIPLE, SMALL_PRODUCT, Transformer, round_up
+from rela.packing import Packing
 
 
 @dataclass
@@ -88,15 +89,14 @@ class QuantisedAttention:
         else:
             q = self.q(x).view(-1, self.heads, self.size)
             k, v = self.kv(memory).view(-1, 2, self.heads, self.size).unbind(1)
-        context = attend_packed(
-            q, k, v, queries.cu, keys.cu, queries.longest, keys.longest, kind=self.kind, causal=causal, scale=1.0,
-            threshold=self.threshold,
-        )  # fmt: skip
+        context = attend_sentences(
+            q, k, v, queries, keys, kind=self.kind, causal=causal, scale=1.0, threshold=self.threshold
+        )
         return self.finish(context.flatten(1))
 
     def remember(self, memory: Tensor, sources: Packing, longest: int) -> Tensor:
         """Cross keys and values [2, B, H, S, D] of packed encodings [M, C]."""
-        both = pad(self.kv(memory).view(-1, 2 * self.heads, self.size), sources.cu, longest)  # [B, 2H, S, D]
+        both = sources.pad(self.kv(memory).view(-1, 2 * self.heads, self.size), longest)  # [B, 2H, S, D]
         return both.unflatten(1, (2, self.heads)).transpose(0, 1).contiguous()
 
     def step(self, x: Tensor, cache: Tensor, position: int, beams: int, allowed: Tensor | None) -> Tensor:
@@ -229,10 +229,10 @@ class QuantisedTransformer:
     def start(self, memory: Tensor, sources: Packing) -> QuantisedState:
         """The state before the first decoder step."""
         head = self.config.width // self.config.heads
-        longest = round_up(max(sources.longest, SMALL_PRODUCT // head + 1), KEY_MULTIPLE)
+        longest = round_up(max(sources.max_seqlen, SMALL_PRODUCT // head + 1), KEY_MULTIPLE)
         memories = [layer.cross.remember(memory, sources, longest) for layer in self.decoder if layer.cross]
         nothing = torch.zeros(0, 0, dtype=torch.long)
-        return QuantisedState([], memories, length_mask(sources.cu.diff(), longest), nothing)
+        return QuantisedState([], memories, length_mask(sources.lengths, longest), nothing)
 
     def decode_step(self, tokens: Tensor, state: QuantisedState) -> tuple[Tensor, QuantisedState]:
         """The next token of every row [R] to log-probabilities of the one after it [R, V]; the state moves on."""

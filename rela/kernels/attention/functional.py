@@ -11,6 +11,7 @@ from torch import Tensor
 import rela.kernels.attention.operators  # noqa: F401  registers torch.ops.rela
 from rela.kernels.attention.activations import ACTIVATIONS
 from rela.kernels.attention.problem import LARGEST_HEAD, TYPES
+from rela.packing import Packing
 
 MOST_DECODE_ROWS = 64  # queries of the heads that share a key head
 
@@ -63,10 +64,8 @@ def relu_attention_packed(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
+    queries: Packing,
+    keys: Packing,
     *,
     scale: float,
     activation: str = "relu",
@@ -76,28 +75,27 @@ def relu_attention_packed(
     seed: int | Tensor = 0,
     deterministic: bool = False,
 ) -> Tensor:
-    """The same over sequences laid end to end, q [N, H, D] and k, v [M, Hk, D], without computing any padding.
+    """The same over packed sequences, q [N, H, D] and k, v [M, Hk, D], without computing any padding; gives [N, H, D].
 
-    Sequence i holds the rows cu_seqlens[i] … cu_seqlens[i + 1] − 1; rows after the last sequence get zeros and give
-    zero gradients. The longest lengths only choose the tiles: too small a number costs speed, not correctness.
+    Rows after the last sequence get zeros and give zero gradients. The longest lengths only choose the tiles: too small
+    a number costs speed, not correctness.
     """
     _check(q, k, v, activation, threshold, dropout, 3)
-    if cu_seqlens_q.dtype != torch.int32 or cu_seqlens_q.ndim != 1 or not len(cu_seqlens_q):
-        raise ValueError(f"cu_seqlens_q must be a row of int32, got {_describe(cu_seqlens_q)}")
-    if cu_seqlens_k.dtype != torch.int32 or cu_seqlens_k.shape != cu_seqlens_q.shape:
-        raise ValueError(
-            f"cu_seqlens_k must be like cu_seqlens_q, {len(cu_seqlens_q)} int32, got {_describe(cu_seqlens_k)}"
-        )
+    cu_q, cu_k = queries.cu_seqlens, keys.cu_seqlens
+    if cu_q.dtype != torch.int32 or cu_q.ndim != 1 or not len(cu_q):
+        raise ValueError(f"cu_seqlens of queries must be a row of int32, got {_describe(cu_q)}")
+    if cu_k.dtype != torch.int32 or cu_k.shape != cu_q.shape:
+        raise ValueError(f"cu_seqlens of keys must be like that of queries, {len(cu_q)} int32, got {_describe(cu_k)}")
     # one batch element whose rows are all sequences
     out = torch.ops.rela.relu_attention(
         *(_rows(x).transpose(0, 1).unsqueeze(0) for x in (q, k, v)),
         _flat(threshold),
         None,
         None,
-        cu_seqlens_q.contiguous(),
-        cu_seqlens_k.contiguous(),
-        max_seqlen_q,
-        max_seqlen_k,
+        cu_q.contiguous(),
+        cu_k.contiguous(),
+        queries.max_seqlen,
+        keys.max_seqlen,
         _seed(seed, dropout, q),
         scale,
         activation,

@@ -23,8 +23,8 @@ def relu_attention(
     mask: Tensor | None,
     cu_q: Tensor | None,
     cu_k: Tensor | None,
-    longest_q: int,
-    longest_k: int,
+    max_q: int,
+    max_k: int,
     seed: Tensor | None,
     scale: float,
     activation: str,
@@ -32,24 +32,9 @@ def relu_attention(
     dropout: float,
     deterministic: bool,
 ) -> Tensor:
-    problem = Problem(
-        q,
-        k,
-        v,
-        threshold,
-        key_lengths,
-        mask,
-        cu_q,
-        cu_k,
-        longest_q,
-        longest_k,
-        seed,
-        scale,
-        activation,
-        causal,
-        dropout,
-    )
-    return forward(problem)[0]
+    packed = cu_q, cu_k, max_q, max_k
+    options = seed, scale, activation, causal, dropout
+    return forward(Problem.of_operator(q, k, v, threshold, key_lengths, mask, *packed, *options))[0]
 
 
 def relu_attention_statistics(
@@ -80,8 +65,8 @@ def relu_attention_backward(
     mask: Tensor | None,
     cu_q: Tensor | None,
     cu_k: Tensor | None,
-    longest_q: int,
-    longest_k: int,
+    max_q: int,
+    max_k: int,
     seed: Tensor | None,
     scale: float,
     activation: str,
@@ -89,23 +74,9 @@ def relu_attention_backward(
     dropout: float,
     deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    problem = Problem(
-        q,
-        k,
-        v,
-        threshold,
-        key_lengths,
-        mask,
-        cu_q,
-        cu_k,
-        longest_q,
-        longest_k,
-        seed,
-        scale,
-        activation,
-        causal,
-        dropout,
-    )
+    packed = cu_q, cu_k, max_q, max_k
+    options = seed, scale, activation, causal, dropout
+    problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *packed, *options)
     return backward(problem, d_out, deterministic)
 
 
@@ -132,8 +103,8 @@ def dense_problem(
     activation: str,
     causal: bool,
 ) -> Problem:
-    T, S = q.shape[2], k.shape[2]
-    return Problem(q, k, v, threshold, key_lengths, mask, None, None, T, S, None, scale, activation, causal, 0.0)
+    """The problem of q [B, H, T, D], k and v [B, Hk, S, D] without packing and without dropout."""
+    return Problem(q, k, v, threshold, key_lengths, mask, None, None, None, scale, activation, causal, 0.0)
 
 
 def _heads_last(x: Tensor) -> Tensor:
@@ -158,7 +129,7 @@ def _empty_gradients(d_out, q, k, v, threshold, *_options):
 
 
 def _remember(ctx, inputs, output):
-    *tensors, ctx.longest_q, ctx.longest_k, seed = inputs[:11]
+    *tensors, ctx.max_q, ctx.max_k, seed = inputs[:11]
     ctx.save_for_backward(*tensors, seed)
     ctx.options = inputs[11:]
 
@@ -166,7 +137,7 @@ def _remember(ctx, inputs, output):
 def _differentiate(ctx, d_out):
     *tensors, seed = ctx.saved_tensors
     dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
-        d_out, *tensors, ctx.longest_q, ctx.longest_k, seed, *ctx.options
+        d_out, *tensors, ctx.max_q, ctx.max_k, seed, *ctx.options
     )
     return dq, dk, dv, None if tensors[3] is None else d_theta, *[None] * 12
 

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rela.kernels.attention.activations import ACTIVATIONS, Activation
+from rela.packing import Packing
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of queries, keys and values
 LARGEST_HEAD = 256
@@ -30,9 +32,14 @@ def power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def usual(longest: int, rows: int, cu: Tensor | None) -> int:
-    """The length of a sequence for which tiles are chosen."""
-    return longest if cu is None else min(longest, 2 * ceil_div(rows, max(len(cu) - 1, 1)))
+def typical_length(rows: int, packing: Packing | None) -> int:
+    """A length that few sequences exceed, for which tiles are chosen.
+
+    All `rows` are one sequence, unless they are packed: then it is twice the mean length, and at most the longest.
+    """
+    if packing is None:
+        return rows
+    return min(packing.max_seqlen, 2 * ceil_div(rows, max(packing.sentences, 1)))
 
 
 def drop_below(dropout: float) -> int:
@@ -44,8 +51,8 @@ def drop_below(dropout: float) -> int:
 class Problem:
     """Tensors and options of one attention call.
 
-    q is [B, H, T, D]; k and v are [B, Hk, S, D]. Packed sequences are one batch element, [1, H, N, D], with `cu_q`
-    and `cu_k` telling where each sequence begins; then `longest_q` and `longest_k` only help to choose tiles.
+    q is [B, H, T, D]; k and v are [B, Hk, S, D]. Packed sequences are one batch element, q [1, H, N, D] packed by
+    `queries`, and k and v [1, Hk, M, D] packed by `keys`; their longest lengths only help to choose tiles.
     """
 
     q: Tensor
@@ -54,15 +61,43 @@ class Problem:
     threshold: Tensor | None
     key_lengths: Tensor | None
     mask: Tensor | None
-    cu_q: Tensor | None
-    cu_k: Tensor | None
-    longest_q: int
-    longest_k: int
+    queries: Packing | None
+    keys: Packing | None
     seed: Tensor | None
     scale: float
     activation: str
     causal: bool
     dropout: float
+
+    @staticmethod
+    def of_operator(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        threshold: Tensor | None,
+        key_lengths: Tensor | None,
+        mask: Tensor | None,
+        cu_q: Tensor | None,
+        cu_k: Tensor | None,
+        max_q: int,
+        max_k: int,
+        seed: Tensor | None,
+        *options: Any,
+    ) -> "Problem":
+        """The problem of an operator's arguments, which PyTorch wants flat; `options` are scale … dropout."""
+        queries = None if cu_q is None else Packing(cu_q, max_q)
+        keys = None if cu_k is None else Packing(cu_k, max_k)
+        return Problem(q, k, v, threshold, key_lengths, mask, queries, keys, seed, *options)
+
+    @property
+    def cu_q(self) -> Tensor | None:
+        """Cumulative lengths of packed queries, int32 [sequences + 1]."""
+        return None if self.queries is None else self.queries.cu_seqlens
+
+    @property
+    def cu_k(self) -> Tensor | None:
+        """Cumulative lengths of packed keys, int32 [sequences + 1]."""
+        return None if self.keys is None else self.keys.cu_seqlens
 
     @property
     def record(self) -> Activation:
@@ -97,13 +132,14 @@ class Problem:
         return drop_below(self.dropout)
 
     @property
-    def usual_q(self) -> int:
-        """A length that few sequences of queries exceed; of packed ones twice the mean, since one long one is no rule."""
-        return usual(self.longest_q, self.q.shape[2], self.cu_q)
+    def typical_queries(self) -> int:
+        """The typical length of a sequence of queries."""
+        return typical_length(self.q.shape[2], self.queries)
 
     @property
-    def usual_k(self) -> int:
-        return usual(self.longest_k, self.k.shape[2], self.cu_k)
+    def typical_keys(self) -> int:
+        """The typical length of a sequence of keys."""
+        return typical_length(self.k.shape[2], self.keys)
 
     def optional_tensors(self) -> tuple[Tensor | None, ...]:
         mask = None if self.mask is None else self.mask.view(torch.uint8)
@@ -117,7 +153,7 @@ class Problem:
             mask_strides = tuple(
                 0 if size == 1 else stride for size, stride in zip(self.mask.shape, self.mask.stride(), strict=True)
             )
-        sequences = 0 if self.cu_q is None else len(self.cu_q) - 1
+        sequences = 0 if self.queries is None else self.queries.sentences
         return {
             "mask_strides": mask_strides,
             "H": H,

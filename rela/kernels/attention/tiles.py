@@ -63,7 +63,7 @@ def skips(problem: Problem) -> bool:
 
 def one_pass(problem: Problem) -> bool:
     """Whether dQ by atomic additions beats a second pass over the keys: while few programs add to one row."""
-    return problem.usual_k <= SHORT
+    return problem.typical_keys <= SHORT
 
 
 def exact_tiles(problem: Problem) -> Tiles:
@@ -77,7 +77,7 @@ def forward_tiles(problem: Problem, statistics: bool = False) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.usual_q <= SHORT:
+    if problem.typical_queries <= SHORT:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if D > 128 or problem.mask is not None:
         return Tiles(64, 64 if D <= 128 else 32, 4, 2, skip)
@@ -88,7 +88,7 @@ def query_gradient_tiles(problem: Problem) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.usual_q <= SHORT:
+    if problem.typical_queries <= SHORT:
         return Tiles(32, 32 if D <= 128 else 16, 4, 2, skip)
     if D > 128:
         return Tiles(64, 32, 8, 2, skip)
@@ -99,7 +99,7 @@ def key_gradient_tiles(problem: Problem, atomic: bool) -> Tiles:
     D, skip = problem.q.shape[-1], skips(problem)
     if problem.q.dtype == torch.float32:
         return exact_tiles(problem)
-    if problem.usual_k <= SHORT:
+    if problem.typical_keys <= SHORT:
         return Tiles(32 if D <= 128 else 16, 32 if atomic or D > 64 else 64, 4, 2, skip)
     if D > 128:
         return Tiles(32, 64, 8, 2, skip)

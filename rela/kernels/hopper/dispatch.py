@@ -41,8 +41,8 @@ def fits(problem: Problem) -> bool:
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
         and problem.record.on_hopper
-        and problem.usual_q >= LEAST
-        and problem.usual_k >= LEAST
+        and problem.typical_queries >= LEAST
+        and problem.typical_keys >= LEAST
         and all(x is None for x in restricted)
         and problem.dropout <= MOST_DROPPED
         and all(map(describable, (q, k, v)))

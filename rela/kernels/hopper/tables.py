@@ -20,11 +20,11 @@ def intervals(problem: Problem, of_keys: bool) -> Tensor | None:
 
     Both rows ascend, empty intervals included, so that the first and the last row of a tile tell what the tile sees.
     """
-    if problem.cu_q is None:
+    if problem.queries is None:
         return None
     rows = (problem.k if of_keys else problem.q).shape[2]
     table = torch.empty(2, rows, dtype=torch.int32, device=problem.q.device)
-    sequences = len(problem.cu_q) - 1
+    sequences = problem.queries.sentences
     intervals_kernel[(ceil_div(rows, BLOCK),)](
         table, problem.cu_q, problem.cu_k, rows, sequences, sequences.bit_length(), of_keys, problem.causal, BLOCK
     )

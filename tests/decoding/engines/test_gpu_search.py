@@ -18,8 +18,8 @@ from rela.decoding.engines.choose import why_not_graphs
 from rela.decoding.engines.gpu_network import Network
 from rela.decoding.engines.gpu_search import Buffers, DeviceSearch, Layout, lay_out, smallest_above
 from rela.decoding.translate import Translator, reorder
-from rela.model.layers import Packing
 from rela.model.transformer import Transformer
+from rela.packing import Packing
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of what empty seats hold
 

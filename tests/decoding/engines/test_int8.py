@@ -8,7 +8,6 @@ import torch
 from rela.data.batching import pack
 from rela.decoding.engines.int8 import QuantisedTransformer
 from rela.decoding.engines.int8_linear import why_not_int8
-from rela.model.layers import Packing
 from tests.model.model_cases import KINDS, V, inputs, make, random_pairs
 
 
@@ -35,7 +34,7 @@ def test_steps_with_changing_ancestors_are_teacher_forcing(kind, beams):
     generator = torch.Generator().manual_seed(beams)
     pairs = [(source, []) for source, _ in random_pairs(3)]
     batch = pack(pairs)
-    sources = Packing(batch.cu_source, batch.max_source)
+    sources = batch.source_packing
     state = model.start(model.encode(batch.source, batch.source_positions, sources), sources)
     owners = [0, 1, 2]
     prefixes: list[list[int]] = [[] for _ in range(3 * beams)]
@@ -43,7 +42,9 @@ def test_steps_with_changing_ancestors_are_teacher_forcing(kind, beams):
     for step in range(5):
         log_probs, state = model.decode_step(tokens, state)
         forced = pack([(pairs[owners[row // beams]][0], prefix) for row, prefix in enumerate(prefixes)])
-        wanted = torch.log_softmax(model.logits(model(*inputs(forced))), -1)[forced.cu_target[1:].long() - 1]
+        wanted = torch.log_softmax(model.logits(model(*inputs(forced))), -1)[
+            forced.target_packing.cu_seqlens[1:].long() - 1
+        ]
         torch.testing.assert_close(log_probs, wanted, rtol=0.0, atol=0.05)  # an activation may fall to the next step
         keep = torch.tensor([2, 0]) if step == 2 else torch.arange(len(owners))
         parents = torch.randint(beams, (len(keep), beams), generator=generator)
@@ -58,7 +59,7 @@ def test_steps_with_changing_ancestors_are_teacher_forcing(kind, beams):
 def test_caches_grow_beyond_their_first_room():
     model = QuantisedTransformer(make(max_length=80))
     batch = pack([([5, 6, 7], list(range(4, 4 + 30)) + list(range(4, 4 + 30)))])
-    sources = Packing(batch.cu_source, batch.max_source)
+    sources = batch.source_packing
     state = model.start(model.encode(batch.source, batch.source_positions, sources), sources)
     wanted = torch.log_softmax(model.logits(model(*inputs(batch))), -1)
     for token, row in zip(batch.target_in, wanted, strict=True):

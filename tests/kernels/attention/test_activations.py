@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rela.kernels.attention import activations
 from rela.kernels.attention.functional import relu_attention, relu_attention_decode, relu_attention_packed
+from rela.packing import Packing
 from tests.kernels.exactness import ACTIVATIONS, DEVICE, draw, seen_by
 
 T, S = 35, 40  # two tiles of 32 each way, the second one ragged
@@ -65,8 +66,9 @@ def test_a_hidden_key_has_neither_weight_nor_gradient(activation: str, limit: st
 def test_another_packed_sequence_has_neither_weight_nor_gradient(activation: str):
     q = draw(T, 1, S, seed=1).requires_grad_()
     identity = torch.eye(S, device=DEVICE)[:, None]
-    ends_q, ends_k = (torch.tensor(ends, dtype=torch.int32, device=DEVICE) for ends in ([0, 9, 33], [0, 20, 38]))
-    out = relu_attention_packed(q, identity, identity, ends_q, ends_k, 24, 20, scale=1.0, activation=activation)
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32, device=DEVICE) for cu in ([0, 9, 33], [0, 20, 38]))
+    packings = Packing(cu_q, 24), Packing(cu_k, 20)
+    out = relu_attention_packed(q, identity, identity, *packings, scale=1.0, activation=activation)
     d_out = draw(T, 1, S, seed=2)
     (dq,) = torch.autograd.grad(out, q, d_out)
     seen = torch.zeros(T, 1, S, dtype=torch.bool, device=DEVICE)

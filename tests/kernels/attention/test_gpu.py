@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 from rela.kernels.attention.functional import relu_attention, relu_attention_decode, relu_attention_packed
+from rela.packing import Packing
 from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw, recorded, reference, seen_by
 from tests.kernels.packed_layer import layer_and_inputs
 
@@ -84,7 +85,7 @@ def test_random_packed_cases(case):
 
     def fused(q, k, v, threshold):
         return relu_attention_packed(
-            q, k, v, cu_q, cu_k, longest, longest, scale=0.25, causal=causal, threshold=threshold
+            q, k, v, Packing(cu_q, longest), Packing(cu_k, longest), scale=0.25, causal=causal, threshold=threshold
         )
 
     def plain(q, k, v, threshold):

@@ -9,7 +9,8 @@ pytest.importorskip("triton")
 from rela.attention import norms, packed
 from rela.config import ModelConfig
 from rela.model import layers, residual
-from rela.model.layers import DecoderLayer, EncoderLayer, Packing
+from rela.model.layers import DecoderLayer, EncoderLayer
+from rela.packing import Packing
 from tests.kernels.attention.attention_cases import SCALE, qkv
 from tests.kernels.exactness import DEVICE, draw
 from tests.kernels.packed_layer import layer_and_inputs

@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 from rela.kernels.attention.functional import relu_attention, relu_attention_packed
-from tests.kernels.exactness import assert_as_exact_as, boundaries, draw, reference, seen_by
+from tests.kernels.exactness import assert_as_exact_as, draw, packing_of, reference, seen_by
 
 
 def one_by_one(q, k, v, threshold, lengths_q, lengths_k, causal, **options):
@@ -32,17 +32,15 @@ def test_each_sequence_gives_what_it_gives_alone(lengths_q, lengths_k, causal, d
     padding = 9  # rows after the last sequence, as a static shape has them
     q = draw(sum(lengths_q) + padding, 4, 24, seed=1)
     k, v = (draw(sum(lengths_k) + padding, 2, 24, seed=seed) for seed in (2, 3))
-    cu_q, cu_k = boundaries(lengths_q), boundaries(lengths_k)
+    queries, keys = packing_of(lengths_q), packing_of(lengths_k)
 
     def fused(q, k, v, threshold):
         return relu_attention_packed(
             q,
             k,
             v,
-            cu_q,
-            cu_k,
-            max(lengths_q),
-            max(lengths_k),
+            queries,
+            keys,
             scale=0.3,
             causal=causal,
             threshold=threshold,
@@ -57,8 +55,8 @@ def test_each_sequence_gives_what_it_gives_alone(lengths_q, lengths_k, causal, d
 
 def test_rows_after_the_last_sequence_are_zero_and_give_no_gradient():
     q, k, v = (draw(40, 2, 16, seed=seed).requires_grad_() for seed in (1, 2, 3))
-    cu = boundaries([7, 13])
-    out = relu_attention_packed(q, k, v, cu, cu, 13, 13, scale=0.25)
+    packing = packing_of([7, 13])
+    out = relu_attention_packed(q, k, v, packing, packing, scale=0.25)
     gradients = torch.autograd.grad(out, [q, k, v], torch.ones_like(out))
     for rows in (out, *gradients):
         assert rows[20:].abs().max() == 0
@@ -68,12 +66,12 @@ def test_rows_after_the_last_sequence_are_zero_and_give_no_gradient():
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_what_lies_in_the_padding_does_not_matter(deterministic):
     rows = [draw(40, 2, 16, seed=seed) for seed in range(4)]
-    cu = boundaries([7, 13])
+    packing = packing_of([7, 13])
 
     def answers():
         q, k, v, d_out = (x.clone() for x in rows)
         inputs = [x.requires_grad_() for x in (q, k, v)]
-        out = relu_attention_packed(*inputs, cu, cu, 13, 13, scale=0.25, deterministic=deterministic)
+        out = relu_attention_packed(*inputs, packing, packing, scale=0.25, deterministic=deterministic)
         return out, *torch.autograd.grad(out, inputs, d_out)
 
     clean = answers()
@@ -86,33 +84,33 @@ def test_what_lies_in_the_padding_does_not_matter(deterministic):
 @pytest.mark.parametrize("causal", [False, True])
 def test_equal_lengths_are_a_batch(causal):
     q, k, v = (draw(3, 2, 33, 16, seed=seed) for seed in (1, 2, 3))
-    cu = boundaries([33] * 3)
+    packing = packing_of([33] * 3)
     packed = (x.transpose(1, 2).reshape(99, 2, 16) for x in (q, k, v))
-    out = relu_attention_packed(*packed, cu, cu, 33, 33, scale=0.25, causal=causal)
+    out = relu_attention_packed(*packed, packing, packing, scale=0.25, causal=causal)
     batch = relu_attention(q, k, v, scale=0.25, causal=causal)
     torch.testing.assert_close(out.view(3, 33, 2, 16).transpose(1, 2), batch)
 
 
 def test_wrong_longest_lengths_do_not_change_the_answer():
     q, k, v = (draw(50, 2, 16, seed=seed) for seed in (1, 2, 3))
-    cu = boundaries([30, 20])
-    right = relu_attention_packed(q, k, v, cu, cu, 30, 30, scale=0.25)
-    torch.testing.assert_close(relu_attention_packed(q, k, v, cu, cu, 1, 1, scale=0.25), right)
+    right, wrong = packing_of([30, 20]), packing_of([30, 20], longest=1)
+    out = relu_attention_packed(q, k, v, right, right, scale=0.25)
+    torch.testing.assert_close(relu_attention_packed(q, k, v, wrong, wrong, scale=0.25), out)
 
 
 def test_views_of_one_projection_are_read_in_place():
     qkv = draw(50, 3, 2, 16, seed=1)
-    cu = boundaries([30, 20])
+    packing = packing_of([30, 20])
     apart = [x.contiguous() for x in qkv.unbind(1)]
-    out = relu_attention_packed(*qkv.unbind(1), cu, cu, 30, 30, scale=0.25, causal=True)
-    assert torch.equal(out, relu_attention_packed(*apart, cu, cu, 30, 30, scale=0.25, causal=True))
+    out = relu_attention_packed(*qkv.unbind(1), packing, packing, scale=0.25, causal=True)
+    assert torch.equal(out, relu_attention_packed(*apart, packing, packing, scale=0.25, causal=True))
     assert out.is_contiguous()
 
 
-@pytest.mark.parametrize("name", ["cu_seqlens_q", "cu_seqlens_k"])
-def test_boundaries_of_the_wrong_kind_are_named(name):
+@pytest.mark.parametrize("name", ["queries", "keys"])
+def test_cumulative_lengths_of_the_wrong_kind_are_named(name):
     q = draw(10, 2, 16)
-    cu = {"cu_seqlens_q": boundaries([10]), "cu_seqlens_k": boundaries([10])}
-    cu[name] = cu[name].long()
-    with pytest.raises(ValueError, match=f"{name} must be.*got \\[2\\] of torch.int64"):
-        relu_attention_packed(q, q, q, **cu, max_seqlen_q=10, max_seqlen_k=10, scale=1.0)
+    packings = {"queries": packing_of([10]), "keys": packing_of([10])}
+    packings[name] = packings[name].map(torch.Tensor.long)
+    with pytest.raises(ValueError, match=f"cu_seqlens of {name} must be.*got \\[2\\] of torch.int64"):
+        relu_attention_packed(q, q, q, **packings, scale=1.0)

@@ -6,6 +6,7 @@ import torch
 pytest.importorskip("triton")
 
 from rela.kernels.attention.functional import relu_attention, relu_attention_packed
+from rela.packing import Packing
 from tests.kernels.exactness import ACTIVATIONS, DEVICE, assert_as_exact_as, draw, reference
 
 RATE = 0.3
@@ -77,7 +78,8 @@ def test_packed_sequences_have_a_mask_too():
 
     def weights(*ends: int) -> torch.Tensor:
         cu = torch.tensor([0, *ends], dtype=torch.int32, device=DEVICE)
-        return relu_attention_packed(q, q, v, cu, cu, 40, 40, scale=1 / 40, dropout=RATE, seed=3)
+        packing = Packing(cu, 40)
+        return relu_attention_packed(q, q, v, packing, packing, scale=1 / 40, dropout=RATE, seed=3)
 
     whole, split = weights(40), weights(15, 40)
     assert torch.equal(split[:15, :, :15], whole[:15, :, :15])

@@ -19,6 +19,7 @@ from rela.kernels.hopper import backward as hopper_backward
 from rela.kernels.hopper import decode as hopper_decode
 from rela.kernels.hopper import dispatch as hopper
 from rela.kernels.hopper import forward as hopper_forward
+from rela.packing import Packing
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -35,15 +36,15 @@ def ahead(kernel, arguments, constants):
 
 def problem(D: int, dtype: torch.dtype, queries: int = 256) -> Problem:
     x = torch.zeros(1, 2, 256, D, dtype=dtype)
-    return Problem(
-        x[:, :, :queries], x, x, torch.zeros(2), None, None, None, None, 256, 256, None, 0.125, "relu", True, 0.0
-    )
+    q, threshold = x[:, :, :queries], torch.zeros(2)
+    return Problem(q, x, x, threshold, None, None, None, None, None, 0.125, "relu", True, 0.0)
 
 
 def documents() -> tuple[Problem, Tensor, tuple[Tensor, Tensor]]:
     """Packed sequences with dropout, and tables of the right shapes."""
-    cu, seed = torch.tensor([0, 100, 250], dtype=torch.int32), torch.tensor(1)
-    packed = replace(problem(64, torch.bfloat16), threshold=None, cu_q=cu, cu_k=cu, seed=seed, dropout=0.1)
+    packing, seed = Packing(torch.tensor([0, 100, 250], dtype=torch.int32), 256), torch.tensor(1)
+    dense = problem(64, torch.bfloat16)
+    packed = replace(dense, threshold=None, queries=packing, keys=packing, seed=seed, dropout=0.1)
     numbers = torch.zeros(1, 2, 1, 256, dtype=torch.int32)
     return packed, torch.zeros(2, 256, dtype=torch.int32), (numbers, numbers)
 

@@ -22,8 +22,8 @@ from rela.kernels.hopper import dispatch as hopper
 from tests.kernels.exactness import (
     DEVICE,
     assert_as_exact_as,
-    boundaries,
     draw,
+    packing_of,
     recorded,
     reference,
     run,
@@ -191,7 +191,7 @@ def test_packed_sequences_and_dropout_give_what_the_plain_kernels_give(case, cal
     T, S = (sum(lengths) + choose.choice([1, 64, 300]) for lengths in (lengths_q, lengths_k))
     q, d_out = (on_a_grid(1, 2 * group, T, D, dtype=dtype, generator=generator) for _ in range(2))
     k, v = (on_a_grid(1, 2, S, D, dtype=dtype, generator=generator) for _ in range(2))
-    cu_q, cu_k = boundaries(lengths_q), boundaries(lengths_k)
+    queries, keys = packing_of(lengths_q, T), packing_of(lengths_k, S)
     if packed := choose.random() < 0.8:
         q, d_out = (poisoned(x, sum(lengths_q)) for x in (q, d_out))
         k, v = (poisoned(x, sum(lengths_k)) for x in (k, v))
@@ -203,10 +203,8 @@ def test_packed_sequences_and_dropout_give_what_the_plain_kernels_give(case, cal
         threshold,
         None,
         None,
-        cu_q if packed else None,
-        cu_k if packed else None,
-        T,
-        S,
+        queries if packed else None,
+        keys if packed else None,
         torch.tensor(case, device=DEVICE) if dropout else None,
         0.25,
         "relu",
@@ -239,9 +237,9 @@ def test_dropout_against_the_equation(calls):
 def test_long_documents_against_the_equation(causal, calls):
     lengths, filler = [700, 513, 1200], 87
     q, k, v = (draw(sum(lengths) + filler, 4, 64, dtype=torch.bfloat16, seed=i) for i in range(3))
-    cu = boundaries(lengths)
+    packing = packing_of(lengths)
     row = torch.arange(sum(lengths) + filler, device=DEVICE)
-    document = torch.searchsorted(cu[1:], row, right=True)
+    document = torch.searchsorted(packing.cu_seqlens[1:], row, right=True)
     seen = (document[:, None] == document) & (document < len(lengths))
     if causal:
         seen = seen.tril()
@@ -251,7 +249,7 @@ def test_long_documents_against_the_equation(causal, calls):
         return reference(*heads_first, scale=0.125, seen=seen).squeeze(0).transpose(0, 1)
 
     assert_as_exact_as(
-        lambda q, k, v: relu_attention_packed(q, k, v, cu, cu, 1200, 1200, scale=0.125, causal=causal), plain, q, k, v
+        lambda q, k, v: relu_attention_packed(q, k, v, packing, packing, scale=0.125, causal=causal), plain, q, k, v
     )
     assert calls == ["forward", "backward"]
 
@@ -261,11 +259,11 @@ def test_the_plain_kernels_differentiate_where_the_order_matters(calls):
     lengths = [600, 700]
     rows = [on_a_grid(1300, 2, 64, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(i)) for i in range(4)]
     inputs, d_out = [x.requires_grad_() for x in rows[:3]], rows[3]
-    cu = boundaries(lengths)
+    packing = packing_of(lengths)
 
     def gradients(deterministic: bool) -> tuple[torch.Tensor, ...]:
         out = relu_attention_packed(
-            *inputs, cu, cu, 700, 700, scale=0.125, dropout=0.5, seed=3, deterministic=deterministic
+            *inputs, packing, packing, scale=0.125, dropout=0.5, seed=3, deterministic=deterministic
         )
         return torch.autograd.grad(out, inputs, d_out)
 
@@ -277,26 +275,26 @@ def test_the_plain_kernels_differentiate_where_the_order_matters(calls):
 @pytest.mark.parametrize(("lengths", "names"), [([30] * 40, []), ([600, 700], ["forward", "backward"])])
 def test_sentences_stay_with_the_plain_kernels_and_documents_do_not(lengths, names, calls):
     q, k, v = (draw(sum(lengths), 2, 64, dtype=torch.bfloat16, seed=i) for i in range(3))
-    cu = boundaries(lengths)
-    run(lambda *x: relu_attention_packed(*x, cu, cu, max(lengths), max(lengths), scale=0.125), (q, k, v), q.dtype)
+    packing = packing_of(lengths)
+    run(lambda *x: relu_attention_packed(*x, packing, packing, scale=0.125), (q, k, v), q.dtype)
     assert calls == names
 
 
 @pytest.mark.usefixtures("memory_as_it_is")
-def test_a_captured_graph_follows_new_boundaries(calls):
-    """A static batch: the boundaries and the seed change between replays, and filler holds anything."""
+def test_a_captured_graph_follows_new_lengths(calls):
+    """A static batch: the lengths and the seed change between replays, and filler holds anything."""
     T = 1600
     q, k, v, d_out = (draw(T, 2, 64, dtype=torch.bfloat16, seed=i) for i in range(4))
-    cu, seed = boundaries([700, 600, 0]), torch.tensor(1, device=DEVICE)
+    packing, seed = packing_of([700, 600, 0], longest=900), torch.tensor(1, device=DEVICE)
     inputs = [x.requires_grad_() for x in (q, k, v)]
 
     def step():
-        out = relu_attention_packed(*inputs, cu, cu, 900, 900, scale=0.125, causal=True, dropout=0.1, seed=seed)
+        out = relu_attention_packed(*inputs, packing, packing, scale=0.125, causal=True, dropout=0.1, seed=seed)
         return out, *torch.autograd.grad(out, inputs, d_out)
 
     graph, captured = recorded(step)
     with torch.no_grad():
-        cu.copy_(boundaries([300, 800, 450]))
+        packing.cu_seqlens.copy_(packing_of([300, 800, 450]).cu_seqlens)
         seed.fill_(2)
         for x in (*inputs, d_out):
             x[1550:] = float("nan")
@@ -370,7 +368,7 @@ def test_an_expanded_gradient():
 def test_nan_stays_in_its_rows():
     q, k, v = (draw(1, 1, 640, 64, dtype=torch.bfloat16, seed=i) for i in range(3))
     q[0, 0, 100] = float("nan")
-    out = hopper.forward(Problem(q, k, v, None, None, None, None, None, 640, 640, None, 0.125, "relu", False, 0.0))
+    out = hopper.forward(Problem(q, k, v, None, None, None, None, None, None, 0.125, "relu", False, 0.0))
     assert out[0, 0, 100].isnan().all()
     assert out.isnan().any(-1).sum() == 1
 

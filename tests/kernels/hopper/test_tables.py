@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rela.kernels.attention.functional import relu_attention
 from rela.kernels.attention.problem import Problem
 from rela.kernels.hopper.tables import dropout_numbers, intervals
-from tests.kernels.exactness import DEVICE, boundaries
+from tests.kernels.exactness import DEVICE, packing_of
 
 
-def problem(T: int, S: int, cu_q=None, cu_k=None, causal=False, dropout=0.0, batch=1) -> Problem:
+def problem(T: int, S: int, queries=None, keys=None, causal=False, dropout=0.0, batch=1) -> Problem:
     q, k = torch.zeros(batch, 2, T, 16, device=DEVICE), torch.zeros(batch, 2, S, 16, device=DEVICE)
     seed = torch.tensor(5, device=DEVICE) if dropout else None
-    return Problem(q, k, k, None, None, None, cu_q, cu_k, T, S, seed, 1.0, "relu", causal, dropout)
+    return Problem(q, k, k, None, None, None, queries, keys, seed, 1.0, "relu", causal, dropout)
 
 
 @settings(deadline=None, max_examples=40)
@@ -28,13 +28,14 @@ def problem(T: int, S: int, cu_q=None, cu_k=None, causal=False, dropout=0.0, bat
     st.booleans(),
 )
 def test_intervals_hold_what_is_seen_and_ascend(lengths, filler_q, filler_k, causal):
-    cu_q, cu_k = boundaries([t for t, _ in lengths]), boundaries([s for _, s in lengths])
+    queries, keys = packing_of([t for t, _ in lengths]), packing_of([s for _, s in lengths])
+    cu_q, cu_k = queries.cu_seqlens, keys.cu_seqlens
     T, S = int(cu_q[-1]) + filler_q, int(cu_k[-1]) + filler_k
     seen = torch.zeros(T, S, dtype=torch.bool, device=DEVICE)
     for i, (t, s) in enumerate(lengths):
         block = torch.ones(t, s, dtype=torch.bool, device=DEVICE)
         seen[cu_q[i] : cu_q[i + 1], cu_k[i] : cu_k[i + 1]] = block.tril(s - t) if causal else block
-    packed = problem(T, S, cu_q, cu_k, causal)
+    packed = problem(T, S, queries, keys, causal)
     for of_keys, wanted in ((False, seen), (True, seen.mT)):
         if wanted.shape[0]:
             first, last = intervals(packed, of_keys)
