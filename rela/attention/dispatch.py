@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rela.attention import checks, reference
-from rela.attention.kinds import Kind, kind_of
+from rela.attention.kinds import Kind, kind_without_norm
 from rela.attention.masks import combine_masks
 from rela.device import triton_is_installed
 
@@ -17,7 +17,7 @@ def attend(
     k: Tensor,
     v: Tensor,
     *,
-    kind: str | Kind = "rela-g",
+    kind: str | Kind = "relu",
     mask: Tensor | None = None,
     key_lengths: Tensor | None = None,
     causal: bool = False,
@@ -28,13 +28,22 @@ def attend(
 ) -> Tensor:
     """The context act(q kᵀ · scale - θ) · v [B, H, T, D] of queries [B, H, T, D], keys and values [B, Hk, S, D].
 
-    `kind` gives the weights; its norm acts on merged heads, which live in the module, not here. `mask` is
-    boolean (True: may look) or float (added to the scores; -inf: never), [T, S] or [B, H, T, S] with sizes of
-    1 where it repeats; `key_lengths` [B] hides the keys after each sentence's end; `causal` hides later keys,
-    both sequences ending together when T ≠ S. `threshold` θ is a number or a tensor [H]. `dropout` acts on the
-    weights. `backend="auto"` takes the fused path where it can serve; "triton" raises the reason where it cannot.
+    `kind` names the weights: "relu" are those of ReLA. A kind with an output norm, such as "rela-g", is refused:
+    its norm acts on merged heads, which `MultiheadAttention` has. `mask` is boolean (True: may look) or float
+    (added to the scores; -inf: never), [T, S] or [B, H, T, S] with sizes of 1 where it repeats; `key_lengths` [B]
+    hides the keys after each sentence's end; `causal` hides later keys, both sequences ending together when
+    T ≠ S. `threshold` θ is a number or a tensor [H]. `dropout` acts on the weights. `backend="auto"` takes the
+    fused path where it can serve; "triton" raises the reason where it cannot.
     """
-    kind = kind_of(kind)
+    return attend_heads(q, k, v, kind_without_norm(kind), mask, key_lengths, causal, scale, threshold, dropout, backend)
+
+
+def attend_heads(
+    q: Tensor, k: Tensor, v: Tensor, kind: Kind, mask: Tensor | None = None, key_lengths: Tensor | None = None,
+    causal: bool = False, scale: float | None = None, threshold: float | Tensor = 0.0, dropout: float = 0.0,
+    backend: str = "auto",
+) -> Tensor:  # fmt: skip
+    """The context [B, H, T, D] of `attend`, for callers that apply the norm of `kind` themselves."""
     scale = check_dense(q, k, v, kind, mask, key_lengths, scale, threshold, dropout, backend)
     reason = why_not_fused(q, kind, mask, v)
     if backend == "triton" and reason is not None:
@@ -52,7 +61,7 @@ def attention_weights(
     q: Tensor,
     k: Tensor,
     *,
-    kind: str | Kind = "rela-g",
+    kind: str | Kind = "relu",
     mask: Tensor | None = None,
     key_lengths: Tensor | None = None,
     causal: bool = False,
@@ -60,7 +69,7 @@ def attention_weights(
     threshold: float | Tensor = 0.0,
 ) -> Tensor:
     """The weights act(q kᵀ · scale - θ) [B, H, T, S]; arguments as in `attend`."""
-    kind = kind_of(kind)
+    kind = kind_without_norm(kind)
     scale = check_dense(q, k, None, kind, mask, key_lengths, scale, threshold, 0.0, "reference")
     allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device)
     return reference.attention_weights(q, k, kind.weights, scale, allowed, bias, threshold)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rela.attention import checks
-from rela.attention.dispatch import attend, attention_weights
+from rela.attention.dispatch import attend_heads, attention_weights
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.norms import make_norm
 
@@ -66,6 +66,15 @@ def shape_of(module: Any, name: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def some_weight(module: nn.Module, model: nn.Module) -> Tensor:
+    """A parameter of an attention, flat: what is attached has its device and type, for layers may be on many devices.
+
+    The first of floating type, which quantised weights are not; an attention without any is served by its model's.
+    """
+    parameters = (parameter for part in (module, model) for parameter in part.parameters())
+    return next(parameter for parameter in parameters if parameter.is_floating_point()).detach().flatten()
+
+
 def choose(model: Any, looking: Collection[Any]) -> None:
     """Let a model, each model inside it and all that look an attention up find ours; where one refuses, all stay as they were."""
     parts = [part for part in model.modules() if is_hugging_face(part)]
@@ -95,8 +104,10 @@ def replace_in_transformers(
     kind, found = kind_of(kind), attentions(model)
     if not found:
         raise ValueError(f"{type(model).__name__} leaves no attention to the interface of transformers")
-    like = next(model.parameters()).detach().flatten()  # for its type and device
-    made = {name: Attached(kind, *shape_of(module, name), threshold, backend, like) for name, module in found.items()}
+    made = {
+        name: Attached(kind, *shape_of(module, name), threshold, backend, some_weight(module, model))
+        for name, module in found.items()
+    }
     AttentionInterface.register(IMPLEMENTATION, forward)
     AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
     choose(model, found.values())
@@ -126,16 +137,18 @@ def forward(
         )
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     limits: dict[str, Any] = {
-        "kind": ours.kind,
         "mask": with_bias(attention_mask, others.get("position_bias")),
         "causal": bool(causal) and attention_mask is None and query.size(2) > 1,  # as for SDPA: a mask says all
         "scale": scaling,
         "threshold": ours.threshold,
     }
-    context = attend(query, key, value, **limits, dropout=dropout if module.training else 0.0, backend=ours.backend)
+    dropout = dropout if module.training else 0.0
+    context = attend_heads(query, key, value, ours.kind, **limits, dropout=dropout, backend=ours.backend)
     merged = context.transpose(1, 2).flatten(2)  # [B, T, H·D]
     merged = merged if ours.norm is None else ours.norm(merged)
-    weights = attention_weights(query, key, **limits) if others.get("output_attentions") else None
+    weights = (
+        attention_weights(query, key, kind=ours.kind.weights, **limits) if others.get("output_attentions") else None
+    )
     return merged.unflatten(2, (query.size(1), -1)), weights
 
 

@@ -88,3 +88,14 @@ def kind_of(kind: str | Kind) -> Kind:
         known = ", ".join([*PRESETS, "entmax:α", "topk:k"])
         raise ValueError(f"kind is {kind!r}; wanted one of {known}, or weights+norm such as relu2+rms")
     return Kind(weights, norm or "none")
+
+
+def kind_without_norm(kind: str | Kind) -> Kind:
+    """The kind behind a name, where the heads stay apart: a norm, which acts on merged heads, is an error."""
+    found = kind_of(kind)
+    if found.norm != "none":
+        raise ValueError(
+            f"kind is {kind!r}, whose norm {found.norm} acts on merged heads; "
+            f"wanted {found.weights!r}, or rela.MultiheadAttention, which has the norm"
+        )
+    return found

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rela.attention import checks, reference
 from rela.attention.cache import KVCache
 from rela.attention.centring import centre_keys
-from rela.attention.dispatch import attend
+from rela.attention.dispatch import attend_heads
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks, length_mask
 from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_key_and_value
@@ -175,10 +175,9 @@ class MultiheadAttention(nn.Module):
             context, weights = reference.attend(q, k, v, self.kind.weights, scale, allowed, bias, self.threshold, drop)
             weights = weights.mean(1) if average_attn_weights else weights
         else:
-            context = attend(
-                q, k, v, kind=self.kind, mask=mask, causal=causal, threshold=self.threshold, dropout=drop,
-                backend=self.backend,
-            )  # fmt: skip
+            context = attend_heads(
+                q, k, v, self.kind, mask, causal=causal, threshold=self.threshold, dropout=drop, backend=self.backend
+            )
         out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim))
         if batch_second:
             out = out.transpose(0, 1)

@@ -23,7 +23,7 @@ def attend_packed(
     max_queries: int,
     max_keys: int,
     *,
-    kind: str | Kind = "rela-g",
+    kind: str | Kind = "relu",
     causal: bool = False,
     scale: float | None = None,
     threshold: float | Tensor = 0.0,

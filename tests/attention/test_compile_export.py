@@ -9,7 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import rela
-from tests.attention.attention_cases import KINDS, attention, normal
+from tests.attention.attention_cases import KINDS, WEIGHTS, attention, normal
 
 C, H = 12, 3
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -123,13 +123,13 @@ def test_export_with_dynamic_sizes(kind: str):
     assert_close(program.module()(x, x, x, is_causal=True), module(x, x, x, is_causal=True), **CLOSE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_functional_form_compiles(kind: str):
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_functional_form_compiles(weights: str):
     q, k, v = (normal(2, 4 if n == 0 else 2, 5, 3, seed=n) for n in range(3))
     lengths = torch.tensor([5, 0])
 
     def call(q, k, v, lengths):
-        return rela.attend(q, k, v, kind=kind, causal=True, key_lengths=lengths)
+        return rela.attend(q, k, v, kind=weights, causal=True, key_lengths=lengths)
 
     assert_close(
         torch.compile(call, fullgraph=True, backend="aot_eager")(q, k, v, lengths), call(q, k, v, lengths), **CLOSE

@@ -86,6 +86,31 @@ def test_gates_and_gains_are_trained_and_saved():
     assert f"{names[0]}.{ATTACHED}.norm.gate" in model.state_dict()
 
 
+def test_what_is_attached_lies_where_its_attention_does():
+    """As in a model whose layers are spread over devices, or kept in several types."""
+    model = make("llama")
+    model.model.layers[0].to(torch.bfloat16)
+    model.model.layers[1].to("meta")
+    rela.replace_attention(model, kind="rela-g", threshold="learned")
+    found = [dict(attention.named_parameters()) for attention in attentions(model).values()]
+    assert [len(parameters) for parameters in found] == [4 + 3, 4 + 3]  # projections; gain, gate and threshold
+    for parameters, device, dtype in zip(found, ("cpu", "meta"), (torch.bfloat16, torch.float32), strict=True):
+        assert {parameter.device.type for parameter in parameters.values()} == {device}
+        assert {parameter.dtype for parameter in parameters.values()} == {dtype}
+
+
+def test_the_type_is_that_of_floating_weights():
+    model = make("bert").to(torch.float16)
+    projection = attentions(model)["encoder.layer.0.attention.self"].query
+    projection.weight = torch.nn.Parameter(
+        projection.weight.to(torch.int8), requires_grad=False
+    )  # as quantised ones are
+    rela.replace_attention(model, kind="rela-g")
+    added = [parameter for name, parameter in model.named_parameters() if f"{ATTACHED}." in name]
+    assert len(added) == 2 * 2
+    assert {parameter.dtype for parameter in added} == {torch.float16}
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "marian", "t5"])
 def test_steps_with_a_cache_are_the_steps_without(name):
     model = make(name)

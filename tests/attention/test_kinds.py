@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import rela
+from rela.attention.kinds import kind_of
 from rela.attention.norms import EPSILON
 from tests.attention.attention_cases import KINDS, attention, normal
 
@@ -96,8 +97,8 @@ def test_every_kind_is_its_weights_then_its_norm(kind: str):
     flat = torch.nn.functional.linear(x, *first_projection(module))
     k, v = (t.unflatten(-1, (H, D)).transpose(1, 2) for t in key_value_projections(module, y))
     q = flat.unflatten(-1, (H, D)).transpose(1, 2)
-    assert_close(weights, rela.attention_weights(q, k, kind=kind), rtol=1e-12, atol=1e-14)
-    context = rela.attend(q, k, v, kind=kind)
+    assert_close(weights, rela.attention_weights(q, k, kind=kind_of(kind).weights), rtol=1e-12, atol=1e-14)
+    context = rela.attend(q, k, v, kind=kind_of(kind).weights)
     assert_close(context, weights @ v, rtol=1e-12, atol=1e-13)
     merged = context.transpose(1, 2).flatten(-2)
     assert_close(out, project_out(module, merged if module.norm is None else module.norm(merged)))
@@ -109,3 +110,29 @@ def first_projection(module: rela.MultiheadAttention) -> tuple[Tensor, Tensor]:
 
 def key_value_projections(module: rela.MultiheadAttention, y: Tensor) -> tuple[Tensor, ...]:
     return torch.nn.functional.linear(y, module.in_proj_weight[C:], module.in_proj_bias[C:]).chunk(2, -1)
+
+
+@pytest.mark.parametrize("kind", [*rela.PRESETS, *rela.PRESETS.values(), "topk:2", "relu2+rms", "gelu+none"])
+def test_a_norm_is_refused_where_it_would_be_left_out(kind):
+    """The functions see heads apart, and a norm acts on merged ones: with a norm, their answer would not be the kind's."""
+    x = torch.ones(2, 2, 4, 6)
+    calls = (lambda: rela.attend(x, x, x, kind=kind), lambda: rela.attention_weights(x, x, kind=kind))
+    for call in calls:
+        if kind_of(kind).norm == "none":
+            assert call().shape[:-1] in ((2, 2, 4), (2, 4))
+        else:
+            weights = kind_of(kind).weights
+            with pytest.raises(
+                ValueError, match=rf"acts on merged heads; wanted '{weights}', or rela.MultiheadAttention"
+            ):
+                call()
+
+
+def test_the_functions_compute_the_weights_of_rela_if_nothing_is_said():
+    q, k, v = torch.randn(3, 1, 2, 5, 4)
+    cu = torch.tensor([0, 5], dtype=torch.int32)
+    packed = [x[0].transpose(0, 1) for x in (q, k, v)]
+    assert torch.equal(rela.attend(q, k, v), rela.attend(q, k, v, kind="relu"))
+    assert torch.equal(rela.attention_weights(q, k), rela.attention_weights(q, k, kind="relu"))
+    plain, relu = (rela.attend_packed(*packed, cu, cu, 5, 5, **kind) for kind in ({}, {"kind": "relu"}))
+    assert torch.equal(plain, relu)

@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 import rela
-from tests.attention.attention_cases import KINDS, STEP, WEIGHTS, attention, away_from_kinks, normal
+from tests.attention.attention_cases import STEP, WEIGHTS, attention, away_from_kinks, normal
 
 few = settings(deadline=None, max_examples=12)
 sizes = {"queries": st.integers(1, 9), "keys": st.integers(1, 11), "seed": st.integers(0, 999)}
@@ -146,7 +146,7 @@ def test_values_may_have_their_own_size(weights: str, queries: int, keys: int, s
     assert_close(rela.attend(q, k, v, kind=weights), rela.attention_weights(q, k, kind=weights) @ v, **EXACT)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_backends_that_serve_agree(kind: str, backend: str):
     q, k, v = tensors(2, 3, 7, 7, 5, 0)
