@@ -23,7 +23,7 @@ from rela.decoding.translate import Translator
 from rela.errors import RunFailed
 from rela.evaluation.alignment import GoldLinks
 from rela.evaluation.scores import Score, bleu
-from rela.report.measure import Report
+from rela.report.results import Report
 from rela.terminal import Tell, progress_bars
 from rela.toy import NOISES, ToyPair, add_noise, split, write_corpus
 
@@ -155,6 +155,8 @@ def make_corpus(directory: Path, say: Say) -> list[ToyPair]:
 
 def compare(directory: Path, translators: dict[str, Translator], test: list[ToyPair], progress: Tell) -> Report:
     """Every measure of section 5.2 with the corpus' gold links and known noise, as a folder of figures and tables."""
+    from rela.report.parallel_text import ParallelText
+    from rela.report.plot_command import PlotCommand
     from rela.report.write import analyse
 
     gold = [GoldLinks(frozenset(pair.links), frozenset(pair.links)) for pair in test]
@@ -162,9 +164,26 @@ def compare(directory: Path, translators: dict[str, Translator], test: list[ToyP
     for translator in translators.values():
         assert translator.folder is not None
         save_choice(translator.folder, choose(translator, pairs[:100], gold[:100]))
-    noise = {kind: [(pair.source, pair.target) for pair in add_noise(test, kind, SEED)] for kind in NOISES}
-    return analyse(translators, pairs, gold, directory / "report", noise=noise, progress=progress,
-                   settings={"command": "rela demo", "corpus": "embedded English–German corpus"})  # fmt: skip
+    corpus = directory / "corpus"
+    noisy = write_noise(corpus, test)
+    files = [f"{kind}={corpus / kind}.en,{corpus / kind}.de" for kind in noisy]
+    models = {kind: f"{kind}={directory / kind / 'model'}" for kind in translators}
+    options = {"gold": corpus / "test.align", "noise": files, "seed": SEED, "device": "cpu"}
+    return analyse(
+        translators,
+        ParallelText(pairs, gold, noise=noisy, seed=SEED),
+        directory / "report",
+        settings={"command": "rela demo", "corpus": "embedded English–German corpus"},
+        plot=PlotCommand(models, str(corpus / "test.en"), str(corpus / "test.de"), options),
+        progress=progress,
+    )
+
+
+def write_noise(corpus: Path, test: list[ToyPair]) -> dict[str, list[tuple[str, str]]]:
+    """The test pairs made noisy in every way but shuffled, which the report does; also written beside the corpus."""
+    noisy = {kind: add_noise(test, kind, SEED) for kind in NOISES if kind != "shuffled"}
+    write_corpus(corpus, noisy)
+    return {kind: [(pair.source, pair.target) for pair in pairs] for kind, pairs in noisy.items()}
 
 
 def print_table(report: Report, scores: dict[str, Score]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
+import re
+import shlex
 
 import pytest
 import torch
 
 from rela import demo
+from rela.cli import main
 from rela.config import load_config
 
 
@@ -50,7 +54,15 @@ def test_demo_prints_a_table_draws_links_writes_a_report_and_reuses_its_models(s
     for words in ("BLEU", "AER, best head", "sparsity rate, cross", "null rate, shuffled pairs", "AUROC of null rate"):
         assert words in printed
     assert printed.count("→") == 5
-    assert (tmp_path / "demo/report/index.html").is_file()
+    page = (tmp_path / "demo/report/index.html").read_text("utf-8")
+    for figure in ("null-rate", "noise"):
+        (words,) = (
+            shlex.split(html.unescape(text)) for text in re.findall(f"<code>(rela plot {figure} .*?)</code>", page)
+        )
+        with pytest.raises(SystemExit):
+            main([*words[1:-1], str(tmp_path / words[-1])])
+        assert (tmp_path / f"{words[-1]}.svg").read_bytes() == (tmp_path / f"demo/report/{words[-1]}.svg").read_bytes()
+    capsys.readouterr()
     assert json.loads((tmp_path / "demo/figures.json").read_text("utf-8")) == json.loads(json.dumps(first))
     trained = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/*/model/model.safetensors")}
     assert len(trained) == 2

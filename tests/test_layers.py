@@ -26,7 +26,7 @@ KERNEL_USERS = ("attention/dispatch.py", "attention/centring.py", "attention/pac
                 "decoding/engines/gpu_search.py")  # fmt: skip
 # Who may import what is heavy or not everywhere to be had.
 HOMES = {
-    "matplotlib": ("plots", "report"),
+    "matplotlib": ("plots",),
     "triton": ("kernels",),
     "fastapi": ("explorer",),
     "starlette": ("explorer",),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rela.report.parallel_text import ParallelText
 
 
 def load_models(specifications: list[str], device: str) -> dict[str, Any]:
@@ -52,3 +56,53 @@ def models_and_texts(words: list[str]) -> tuple[list[str], tuple[Path, Path] | N
 
 def is_file(word: str) -> bool:
     return Path(word).exists() and not Path(word).is_dir()
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The options of a measured text that `rela analyse` and `rela plot` share, named as their parameters are."""
+
+    gold: Path | None
+    gold_one_based: bool
+    gold_flipped: bool
+    gold_source: Path | None
+    gold_target: Path | None
+    tokenised: bool
+    noise: list[str] | None
+    limit: int | None
+    seed: int
+
+
+def parallel_text(source: Path, target: Path, options: TextOptions, pairs_tokenised: bool = False) -> ParallelText:
+    """The text to measure, read from its files; `pairs_tokenised` if --tokenised is about the pairs too."""
+    from rela.evaluation.alignment import read_links
+    from rela.report.parallel_text import ParallelText
+
+    gold, gold_files = options.gold, (options.gold_source, options.gold_target)
+    if any(gold_files) and not (all(gold_files) and gold):
+        raise ValueError("--gold-source, --gold-target and --gold belong together")
+    links = None if gold is None else read_links(gold, options.gold_one_based, options.gold_flipped)
+    gold_pairs = None
+    if options.gold_source and options.gold_target:
+        gold_pairs = text_pairs(options.gold_source, options.gold_target, None)
+    elif links is not None:
+        links = links[: options.limit]
+    noisy = {kind: text_pairs(*files, options.limit) for kind, files in map(noise_files, options.noise or ())}
+    return ParallelText(
+        text_pairs(source, target, options.limit),
+        links,
+        gold_pairs,
+        tokenised=options.tokenised and pairs_tokenised and gold_pairs is None,
+        gold_tokenised=options.tokenised,
+        noise=noisy or None,
+        seed=options.seed,
+    )
+
+
+def noise_files(text: str) -> tuple[str, tuple[Path, Path]]:
+    """KIND=SOURCE,TARGET taken apart."""
+    kind, equals, files = text.partition("=")
+    parts = files.split(",")
+    if not (equals and kind) or len(parts) != 2:
+        raise ValueError(f"noise is {text!r}; wanted KIND=SOURCE,TARGET")
+    return kind, (Path(parts[0]), Path(parts[1]))

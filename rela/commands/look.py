@@ -9,16 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from rela.commands.arguments import load_models, models_and_texts, text_pairs
+from rela.commands.arguments import TextOptions, load_models, models_and_texts, named_paths, parallel_text, text_pairs
 from rela.commands.options import (
     Device,
     GoldFile,
     GoldFlipped,
     GoldOneBased,
+    GoldSource,
+    GoldTarget,
+    Limit,
     ModelFolder,
     ModelFolders,
+    NoiseFiles,
     OutputFile,
     PictureFile,
+    Seed,
     SourceText,
     TargetText,
     Tokenised,
@@ -36,17 +41,15 @@ def analyse(
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
-    gold_source: Annotated[Path | None, typer.Option(help="Source text of the gold links, if it is another.")] = None,
-    gold_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
-    noise: Annotated[
-        list[str] | None, typer.Option(help="KIND=SOURCE,TARGET: noisy pairs to find (repeatable); made if left out.")
-    ] = None,
+    gold_source: GoldSource = None,
+    gold_target: GoldTarget = None,
+    noise: NoiseFiles = None,
     word_classes: Annotated[
         Path | None, typer.Option(help="Word, tab, class a line: null rate after words of each class.")
     ] = None,
     examples: Annotated[int, typer.Option(help="Sentence pairs to draw.")] = 3,
-    limit: Annotated[int | None, typer.Option(help="Use the first so many pairs.")] = None,
-    seed: int = 1,
+    limit: Limit = None,
+    seed: Seed = 1,
     device: Device = "auto",
 ) -> None:
     """Compare models: sparsity, alignment, diversity, null attention, noise; figures, tables and a page.
@@ -54,25 +57,23 @@ def analyse(
     Example: `rela analyse softmax=runs/a/model rela-g=runs/b/model test.en test.de --gold test.align --out report`
     """
     require_plots()
-    from rela.evaluation.alignment import read_links
-    from rela.report.measure import load_word_classes
+    from rela.report.plot_command import PlotCommand
+    from rela.report.word_classes import load_word_classes
     from rela.report.write import analyse as run
 
-    pairs = text_pairs(source, target, limit)
-    links = None if gold is None else read_links(gold, gold_one_based, gold_flipped)
-    if (gold_source is None) != (gold_target is None) or (gold_source is not None and gold is None):
-        raise ValueError("--gold-source, --gold-target and --gold belong together")
-    gold_pairs = text_pairs(gold_source, gold_target, None) if gold_source and gold_target else None
-    if links is not None and gold_pairs is None:
-        links = links[:limit]
-    noisy = {kind: text_pairs(*files, limit) for kind, files in map(noise_files, noise)} if noise else None
+    options = TextOptions(
+        gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed
+    )  # fmt: skip
+    text = parallel_text(source, target, options)
+    names = dict(zip(named_paths(models), models, strict=True))
+    used = {**vars(options), "device": None if device == "auto" else device}
     settings = {"command": command_line(), "source": str(source), "target": str(target), "one_based": gold_one_based,
                 "flip_gold": gold_flipped, "tokenised": tokenised, "gold_file": None if gold is None else str(gold)}  # fmt: skip
     with progress_bars() as progress:
         report = run(
-            load_models(models, device), pairs, links, out, seed=seed, examples=examples, noise=noisy,
-            gold_pairs=gold_pairs, gold_tokenised=tokenised, word_classes=load_word_classes(word_classes) if word_classes else None,
-            settings=settings, progress=progress,
+            load_models(models, device), text, out, examples=examples,
+            word_classes=load_word_classes(word_classes) if word_classes else None,
+            settings=settings, plot=PlotCommand(names, str(source), str(target), used), progress=progress,
         )  # fmt: skip
     for row in report.table():
         print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
@@ -90,12 +91,15 @@ def plot(
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
+    gold_source: GoldSource = None,
+    gold_target: GoldTarget = None,
+    noise: NoiseFiles = None,
     line: Annotated[int, typer.Option(help="Sentence pair of heads and overview.")] = 1,
     type: Annotated[str, typer.Option(help="encoder, decoder or cross, of heads and overview.")] = "cross",
     layer: Annotated[int | None, typer.Option(help="Layer of heads, from 1; the middle one if left out.")] = None,
     head: Annotated[list[int] | None, typer.Option(help="Head, from 1 (repeatable); all if left out.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Use the first so many pairs.")] = None,
-    seed: int = 1,
+    limit: Limit = None,
+    seed: Seed = 1,
     device: Device = "auto",
 ) -> None:
     """Draw one figure of the report alone.
@@ -103,19 +107,19 @@ def plot(
     Example: `rela plot heads runs/demo/model test.en test.de --line 7 --layer 3 --out heads`
     """
     require_plots()
-    from rela.evaluation.alignment import read_links
-    from rela.report.single import FIGURES, Wanted, draw
+    from rela.report.figures import find_figure
+    from rela.report.pictures import Selection
+    from rela.report.plot import plot_figure
 
-    if figure not in FIGURES:
-        raise ValueError(f"there is no figure {figure!r}; wanted one of {', '.join(FIGURES)}")
-    links = None if gold is None else read_links(gold, gold_one_based, gold_flipped)[:limit]
+    find_figure(figure)  # an unknown one is an error before any model is loaded
+    options = TextOptions(
+        gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed
+    )  # fmt: skip
+    text = parallel_text(source, target, options, pairs_tokenised=True)
+    selection = Selection(line=line, type=type, layer=layer, heads=tuple(head or ()))
     with progress_bars() as progress:
-        wanted = Wanted(
-            load_models(models, device), text_pairs(source, target, limit), links, seed, type, line, layer,
-            head or (), progress, tokenised,
-        )  # fmt: skip
-        axes = draw(figure, wanted)
-    save_as_asked(axes, out)
+        drawing = plot_figure(figure, load_models(models, device), text, selection, progress)
+    save_as_asked(drawing, out)
 
 
 def explore(
@@ -324,15 +328,6 @@ def filter_pairs(
     if page:
         write_filter_page(store, source, target, out.with_suffix(".html"), summary, sample, seed)
     print(summary)
-
-
-def noise_files(text: str) -> tuple[str, tuple[Path, Path]]:
-    """KIND=SOURCE,TARGET taken apart."""
-    kind, equals, files = text.partition("=")
-    parts = files.split(",")
-    if not (equals and kind) or len(parts) != 2:
-        raise ValueError(f"noise is {text!r}; wanted KIND=SOURCE,TARGET")
-    return kind, (Path(parts[0]), Path(parts[1]))
 
 
 def command_line() -> str:

@@ -30,3 +30,13 @@ GoldFlipped = Annotated[bool, typer.Option("--gold-flipped", help="The gold link
 Tokenised = Annotated[
     bool, typer.Option("--tokenised", help="The text links belong to is tokenised, and the model knows raw text.")
 ]
+GoldSource = Annotated[
+    Path | None, typer.Option("--gold-source", help="Source text of the gold links, if it is another.")
+]
+GoldTarget = Annotated[Path | None, typer.Option("--gold-target", help="Its translation.")]
+NoiseFiles = Annotated[
+    list[str] | None,
+    typer.Option("--noise", help="KIND=SOURCE,TARGET: noisy pairs to find (repeatable); made if left out."),
+]
+Limit = Annotated[int | None, typer.Option("--limit", help="Use the first so many pairs.")]
+Seed = Annotated[int, typer.Option("--seed", help="Of the noise that is made and of the choice of examples.")]

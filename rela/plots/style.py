@@ -30,6 +30,8 @@ PAGE_WIDTH = 7.0
 """Inches, the text width of a page: what is drawn at this size is printed at this size."""
 TEXT, SMALL, TINY = 9.0, 8.0, 6.0
 """Points."""
+Drawing = Axes | Figure
+"""A figure, or axes of it: what drawing functions return and `save_figure` takes."""
 # Matplotlib's own font knows no Chinese, Japanese or Korean; of these, the ones that are installed are asked next.
 _MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "Microsoft YaHei",
                "PingFang SC", "Hiragino Sans", "Arial Unicode MS")  # fmt: skip
@@ -89,12 +91,12 @@ def word_fonts() -> list[str]:
     return ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
 
 
-def save_figure(axes: Axes | Figure, path: str | Path, formats: Iterable[str] = FORMATS) -> list[Path]:
-    """Write the figure of the axes as `path`.png (200 dots an inch) and `path`.svg, whole or not at all; the files.
+def save_figure(drawing: Drawing, path: str | Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+    """Write a figure as `path`.png (200 dots an inch) and `path`.svg, whole or not at all; the files.
 
     The same figure gives the same bytes: no date, and ids from a fixed salt.
     """
-    figure = axes if isinstance(axes, Figure) else figure_of(axes)
+    figure = drawing if isinstance(drawing, Figure) else figure_of(drawing)
     targets = [Path(f"{path}.{format}") for format in formats]
     with one_warning_for_glyphs():
         figure.set_dpi(DOTS_PER_INCH)  # text is a little wider or narrower at every resolution

@@ -9,8 +9,7 @@ import typer
 
 from rela.attention.kinds import PRESETS
 from rela.cli import app
-from rela.report.single import FIGURES
-from rela.report.tables import TABLES
+from rela.report.figures import PLOTTED, TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("analysis.md", "alignment.md", "filtering.md", "paper.md")
@@ -65,7 +64,7 @@ def test_every_command_and_option_is_there():
         for option in re.findall(r"(?<=\s)--[a-z-]+", rest):
             assert option in options, f"rela {command} has no {option}"
         if command == "plot" and (figure := rest.split()[0]) != "FIGURE":
-            assert figure in FIGURES
+            assert figure in PLOTTED
     assert {"analyse", "plot", "align", "aer", "filter", "translate", "train"} <= seen
 
 
