@@ -145,7 +145,8 @@ def expected_seconds(run: Run, config: Config, rows: Sequence[Row], grid: Grid) 
 def full_seconds(row: Row, config: Config) -> float:
     """How long a row's run would have taken with as many steps as the configuration has."""
     seconds: float = sum(row["seconds"].values())
-    return seconds * config.train.steps / row["config"]["train"]["steps"]
+    steps: int = row["config"]["train"]["steps"]
+    return seconds * config.train.steps / steps
 
 
 def missing_file(run: Run, config: Config, options: Options) -> Path | None:
