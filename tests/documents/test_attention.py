@@ -78,7 +78,7 @@ def copy_with_edits(copy: Path, edits: list[tuple[str, str]]) -> None:
         apply(diff, copy / name)
 
 
-def tests_in(copy: Path, names: str, *files: str) -> int:
+def run_tests(copy: Path, names: str, *files: str) -> int:
     """How many tests of these names pass there; none may fail."""
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-k", names, "-p", "no:cacheprovider", "-p", "no:warnings", *files],
@@ -104,7 +104,7 @@ def test_the_walk_through_adding_a_kind(tmp_path: Path):
     }
     copy_with_edits(tmp_path, kind)
     files = ["weights", "reference", "multihead", "null_attention", "copies", "packed"]
-    assert tests_in(tmp_path, "silu or known_answers", *(f"tests/attention/test_{name}.py" for name in files)) > 20
+    assert run_tests(tmp_path, "silu or known_answers", *(f"tests/attention/test_{name}.py" for name in files)) > 20
     where = "import rela; rela.attend; print(rela.__file__, 'rela-g-silu' in rela.PRESETS)"
     seen = subprocess.run(
         [sys.executable, "-c", where],
@@ -138,4 +138,4 @@ def test_the_walk_through_adding_a_fused_activation(activation: str, tmp_path: P
         "tests/attention/test_dispatch.py",
         "tests/attention/test_weights.py",
     ]
-    assert tests_in(tmp_path, activation, *files) > 20
+    assert run_tests(tmp_path, activation, *files) > 20

@@ -92,11 +92,25 @@ def test_paths_named_exist(page: Path) -> None:
 
 @pages
 def test_prose_lines_are_short(page: Path) -> None:
-    if page.name == "CONTRIBUTING.md":
-        pytest.skip("its recipes are being rewritten")
     for number, line in prose(page):
         if not line.startswith("|") and not LINK.search(line):
             assert len(line) <= WIDTH, f"{page.name}:{number} has {len(line)} characters; wanted at most {WIDTH}"
+
+
+def test_the_layers_are_those_of_the_test() -> None:
+    """docs/architecture.md lists the packages in the order that tests/test_layers.py checks."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## Who imports whom")[1]
+    listed = re.findall(r"^    (.*)", page.split("\n- ")[0], re.MULTILINE)
+    code = ast.parse((ROOT / "tests" / "test_layers.py").read_text(encoding="utf-8"))
+    layers = next(
+        ast.literal_eval(node.value) for node in code.body if isinstance(node, ast.Assign) and names(node) == ["LAYERS"]
+    )
+    assert re.findall(r"\w+", " ".join(listed)) == [layer for layer in layers if layer != "__main__"]
+
+
+def names(node: ast.Assign) -> list[str]:
+    """The names that an assignment gives a value."""
+    return [target.id for target in node.targets if isinstance(target, ast.Name)]
 
 
 def test_pages_named_in_code_exist() -> None:
