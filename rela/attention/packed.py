@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rela.attention import checks, reference
 from rela.attention.dispatch import dropout_seed, per_head, why_not_fused
-from rela.attention.kinds import Kind, kind_of
+from rela.attention.kinds import Kind, kind_without_norm
 from rela.packing import Packing, allowed_pairs
 
 
@@ -43,7 +43,7 @@ def attend_packed(
         v,
         queries,
         keys,
-        kind=kind,
+        kind=kind_without_norm(kind),
         causal=causal,
         scale=scale,
         threshold=threshold,
@@ -59,15 +59,17 @@ def attend_sentences(
     queries: Packing,
     keys: Packing,
     *,
-    kind: str | Kind = "rela-g",
+    kind: Kind,
     causal: bool = False,
     scale: float | None = None,
     threshold: float | Tensor = 0.0,
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> Tensor:
-    """The context [N, H, D], as `attend_packed` gives it, with q packed by `queries` and k and v by `keys`."""
-    kind = kind_of(kind)
+    """The context [N, H, D], as `attend_packed` gives it, with q packed by `queries` and k and v by `keys`.
+
+    The norm of `kind` is left to the caller.
+    """
     checks.check_tensors(q, k, v, "THD")
     checks.check_packing(queries, "queries", q.size(0), q.device)
     checks.check_packing(keys, "keys", k.size(0), q.device)

@@ -115,8 +115,12 @@ def key_value_projections(module: rela.MultiheadAttention, y: Tensor) -> tuple[T
 @pytest.mark.parametrize("kind", [*rela.PRESETS, *rela.PRESETS.values(), "topk:2", "relu2+rms", "gelu+none"])
 def test_a_norm_is_refused_where_it_would_be_left_out(kind):
     """The functions see heads apart, and a norm acts on merged ones: with a norm, their answer would not be the kind's."""
-    x = torch.ones(2, 2, 4, 6)
-    calls = (lambda: rela.attend(x, x, x, kind=kind), lambda: rela.attention_weights(x, x, kind=kind))
+    x, cu = torch.ones(2, 2, 4, 6), torch.tensor([0, 2], dtype=torch.int32)
+    calls = (
+        lambda: rela.attend(x, x, x, kind=kind),
+        lambda: rela.attention_weights(x, x, kind=kind),
+        lambda: rela.attend_packed(x[0], x[0], x[0], cu, cu, 2, 2, kind=kind),
+    )
     for call in calls:
         if kind_of(kind).norm == "none":
             assert call().shape[:-1] in ((2, 2, 4), (2, 4))
