@@ -34,8 +34,7 @@ from rela.data.batching import Batch, BatchStream, PreparedCorpus, StaticShape, 
 from rela.data.shards import IDS, ShardWriter
 from rela.model.transformer import Transformer
 from rela.training.graphed import GraphedStep
-from rela.training.loss import Objective
-from rela.training.trainer import objective_inputs
+from rela.training.loss import Objective, objective_inputs
 
 PROFILED = 3  # steps
 STARTED = time.perf_counter()

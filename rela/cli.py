@@ -142,7 +142,8 @@ def is_expected(error: Exception) -> bool:
 def raised_here(error: Exception) -> bool:
     """Whether an exception comes from the package's own code."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").split(".")[0] == "rela"
+    module: str = frame.f_globals.get("__name__", "")
+    return module.split(".")[0] == "rela"
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from rela.config import Config, save_config
 from rela.errors import RunFailed
+from rela.files import write_text
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, replace_folder, save_weights
 
-OPTIMISER, PROGRESS = "optimiser.safetensors", "progress.json"
+OPTIMISER, PROGRESS, FINISHED = "optimiser.safetensors", "progress.json", "finished.json"
 REQUIRED = {"step", "position", "best_loss", "bad_validations", "batches", "data"}
 
 
@@ -80,7 +81,8 @@ class Checkpoints:
         for path in paths[-self.keep : -1]:
             (path / OPTIMISER).unlink(missing_ok=True)
 
-    def load(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    @staticmethod
+    def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
         """(progress, weights, optimiser tensors) of a checkpoint."""
         try:
             progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
@@ -92,6 +94,7 @@ class Checkpoints:
 
 
 def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint."""
     return int(path.name.removeprefix("step-"))
 
 
@@ -120,9 +123,8 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
         raise ModelFolderError("no model folders to average")
     vocabularies = {(folder / SUBWORDS).read_bytes() for folder in folders}
     if len(vocabularies) > 1:
-        raise ModelFolderError(
-            f"{len(vocabularies)} different {SUBWORDS} in the folders; wanted checkpoints of one run"
-        )
+        found = f"{len(vocabularies)} different {SUBWORDS} in the folders"
+        raise ModelFolderError(f"{found}; wanted checkpoints of one run")
     total = {name: tensor.double() for name, tensor in load_weights(folders[0] / WEIGHTS).items()}
     for folder in folders[1:]:
         weights = load_weights(folder / WEIGHTS)
@@ -134,3 +136,17 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
                 raise ModelFolderError(f"{folder}: {name} is {list(tensor.shape)}; {folders[0]} has {wanted}")
             total[name] += tensor
     return {name: (tensor / len(folders)).float() for name, tensor in total.items()}
+
+
+def mark_average(path: Path, step: int, count: int) -> None:
+    """Note in a finished model folder which checkpoints it is the mean of; replacing the folder removes the note."""
+    write_text(path / FINISHED, json.dumps({"step": step, "average_last": count}))
+
+
+def is_average_of(path: Path, step: int, count: int) -> bool:
+    """Whether a finished model folder is the mean of `count` checkpoints up to a step."""
+    try:
+        note = json.loads((path / FINISHED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(note == {"step": step, "average_last": count})

@@ -1,7 +1,7 @@
 """A whole optimiser step as one CUDA graph: forward, backward, clipping and Adam are launched together.
 
-A step of Transformer base is some two thousand kernels of ten to a hundred microseconds; launched one by one from Python
-they keep a processor busy for longer than the device needs for them. Batches have one static shape, so a step
+A step of Transformer base is some two thousand kernels of ten to a hundred microseconds; launched one by one from
+Python they keep a processor busy for longer than the device needs for them. Batches have one static shape, so a step
 recorded once can be replayed for every batch that follows, with the batch copied to where the first one lay.
 """
 
@@ -59,7 +59,7 @@ class GraphedStep:
         assert self.batch is not None
         graph = torch.cuda.CUDAGraph()
         try:
-            # thread_local: the loader's thread may ask for pinned memory meanwhile
+            # thread_local: the loader's thread may ask for pinned memory at the same time
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self.sums = self.take_step(self.batch, self.factor)
         except RuntimeError as error:

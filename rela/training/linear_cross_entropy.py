@@ -2,12 +2,13 @@
 
 At 25 thousand tokens and 32 thousand words they would take 3.2 GB, and as much again for their gradient. Here a
 chunk of rows at a time is multiplied out, its loss and its gradients with respect to hidden states and weight are
-taken, and its logits are forgotten. The products are those of the plain way, neither more nor fewer. In half precision on
-a GPU one kernel takes a chunk's loss and leaves the slope where the logits were.
+taken, and its logits are freed. The products are those of the plain way, neither more nor fewer. In half precision on a
+GPU one kernel takes a chunk's loss and writes the gradient over the logits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,19 +35,21 @@ def linear_cross_entropy(
     fused = triton_serves_half(hidden)
     rows = chunk or max((FUSED_LOGITS if fused else CHUNK_LOGITS) // weight.size(0), 1)
     wanted = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    take = apart if fused else LinearCrossEntropy.apply
+    take: Callable[..., tuple[Tensor, Tensor]] = uncompiled if fused else LinearCrossEntropy.apply
     return take(hidden, weight, target, smoothing, rows, wanted)
 
 
 @torch.compiler.disable
-def apart(hidden: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+def uncompiled(hidden: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     """The same outside what is compiled: products and one kernel, of which a compiler makes nothing better.
 
-    As an operator at the end of a network it would never be compiled by PyTorch 2.11, which prints the arguments of each
-    operator that it meets for the first time, and in them all they were computed from: several times as much with every layer.
+    As an operator at the end of a network PyTorch 2.11 would never finish compiling it: it prints the arguments of each
+    operator that it meets for the first time, and in them all they were computed from, which grows several times with
+    every layer.
     """
     with torch.autocast(hidden.device.type, enabled=False):
-        return LinearCrossEntropy.apply(hidden, *others)
+        sums: tuple[Tensor, Tensor] = LinearCrossEntropy.apply(hidden, *others)
+        return sums
 
 
 class LinearCrossEntropy(torch.autograd.Function):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rela.attention.sparsity import collect_sparsity_penalty
+from rela.data.batching import Batch
 from rela.data.subwords import PAD
 from rela.model.transformer import Transformer
 from rela.packing import Packing
@@ -51,3 +52,8 @@ class Objective(nn.Module):
             # Per token like the rest of the sum, so that its weight does not depend on the batch size.
             loss = loss + self.sparsity_weight * collect_sparsity_penalty(self.model) * (target_out != PAD).sum()
         return loss, nll
+
+
+def objective_inputs(batch: Batch) -> tuple[Tensor, Tensor, Packing, Tensor, Tensor, Packing, Tensor]:
+    """A batch in the order of Objective.forward."""
+    return *batch.inputs, batch.target_out

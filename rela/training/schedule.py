@@ -3,11 +3,11 @@
 
 def inverse_square_root(step: int, width: int, warmup: int, factor: float = 1.0) -> float:
     """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5); the first step is 1."""
-    return factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+    return float(factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5))
 
 
 def cooled(step: int, steps: int, cooldown: int) -> float:
-    """The share of the rate left at a step: 1 until the last `cooldown` of `steps`, then down to 1/cooldown in a line."""
+    """The share of the rate left at a step: 1 until the last `cooldown` of `steps`, then linearly down to 1/cooldown."""
     return min(1.0, (steps - step + 1) / cooldown) if cooldown else 1.0
 
 

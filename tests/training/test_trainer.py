@@ -266,15 +266,15 @@ def test_the_first_validation_that_counts_is_the_one_where_keys_are_plain_again(
     config = make_config(centring=6, steps=6)
     best = Path(config.train.directory) / "best"
     centred = trainer(config)
-    centred.step = 5
+    centred.state.step = 5
     centred.set_centring()  # as the sixth step does
     centred.validate(None)
-    assert (centred.best_loss, centred.bad_validations, best.exists()) == (math.inf, 0, False)
-    centred.step = 6
+    assert (centred.state.best_loss, centred.state.bad_validations, best.exists()) == (math.inf, 0, False)
+    centred.state.step = 6
     centred.validate(None)
     plain = trainer(make_config("plain"))
     plain.validate(None)
-    assert centred.best_loss == plain.best_loss  # exactly: no share of the mean is left
+    assert centred.state.best_loss == plain.state.best_loss  # exactly: no share of the mean is left
     assert best.exists()
 
 

@@ -1,18 +1,23 @@
-"""What a run says of itself: a JSONL file, TensorBoard, and a live line in the terminal."""
+"""The log of a training run: a JSONL file, TensorBoard, and a line in the terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 
-class Journal:
+
+class TrainingLog:
     """Writes one JSON object a line to `directory`/log.jsonl, and the same numbers to TensorBoard if it is installed.
 
-    On the terminal the training line renews itself; where stderr is a file, each becomes a line of its own.
+    On a terminal the line of progress is overwritten by the next; where stderr is a file, each is a line of its own.
     """
 
     def __init__(self, directory: Path, total: int, tensorboard: bool, quiet: bool = False) -> None:
@@ -61,11 +66,41 @@ class Journal:
             print(f"\r\x1b[2K{text}" if self.live else text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
+        """Close the files."""
         if self.live:
             print(file=sys.stderr)
         self.file.close()
         if self.board is not None:
             self.board.close()
+
+
+class Meter:
+    """Sums since the last report: loss and negative log-likelihood, their tokens, and the seconds of training."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.sums = torch.zeros(2, dtype=torch.float64, device=device)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.sums.zero_()
+        self.tokens, self.since = 0, time.monotonic()
+
+    def add(self, sums: Tensor, tokens: int) -> None:
+        """Count a step: its [loss, nll], and the tokens of all processes that they are sums over."""
+        self.sums += sums
+        self.tokens += tokens
+
+    def speed(self) -> float:
+        """Tokens a second."""
+        return self.tokens / (time.monotonic() - self.since)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within this, time does not count: validation and saving are not training speed."""
+        began = time.monotonic()
+        yield
+        self.since += time.monotonic() - began
 
 
 def open_tensorboard(directory: Path) -> Any:

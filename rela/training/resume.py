@@ -1,0 +1,115 @@
+"""Going on with a run: what a checkpoint keeps of it, what a resumed run may change, and putting it all back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rela.config import Config, from_dict, read_yaml, to_dict
+from rela.model.folder import CONFIG, SUBWORDS, load_into
+from rela.model.transformer import Transformer
+from rela.training.checkpoint import CheckpointError, Checkpoints, optimiser_tensors, restore_optimiser
+from rela.training.watchdog import Watchdog
+
+# Settings a resumed run may change; all others decide what the model becomes.
+FREE = {"directory", "steps", "accumulate", "patience", "tensorboard", "device", "compile"}
+FREE |= {"log_every", "validate_every", "bleu_every", "save_every", "keep_last", "average_last"}
+WORD_COUNTS = "watchdog.counts"
+ADVICE = "choose another train.directory, or delete that one"
+
+
+@dataclass
+class RunState:
+    """How far a run has come, besides its weights and its optimiser."""
+
+    step: int = 0
+    """Optimiser steps taken."""
+    position: dict[str, int] | None = None
+    """Where the batch stream goes on; None at its start."""
+    best_loss: float = math.inf
+    """The lowest validation loss."""
+    bad_validations: int = 0
+    """Validations since then."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a run must have in common with the checkpoint that it goes on from."""
+
+    config: Config
+    subwords: bytes
+    data: list[int]
+    """Pairs, source tokens and target tokens of the training text."""
+    batches: int
+    """Batches in one optimiser step, over all processes."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What training changes: the model, its optimiser, and the word counts of the watchdog."""
+
+    model: Transformer
+    optimiser: torch.optim.Optimizer
+    watchdog: Watchdog
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps besides the weights."""
+        return {**optimiser_tensors(self.optimiser), WORD_COUNTS: self.watchdog.counts}
+
+
+def progress_of(state: RunState, experiment: Experiment) -> dict[str, Any]:
+    """What a checkpoint's progress file says."""
+    return {
+        "step": state.step,
+        "position": state.position,
+        "best_loss": None if math.isinf(state.best_loss) else state.best_loss,
+        "bad_validations": state.bad_validations,
+        "batches": experiment.batches,
+        "data": experiment.data,
+    }
+
+
+def resume(path: Path, experiment: Experiment, learner: Learner) -> RunState:
+    """The state of the run that wrote a checkpoint; its weights, optimiser and word counts are put into `learner`."""
+    progress, weights, tensors = Checkpoints.load(path)
+    check_same_run(path, progress, experiment)
+    load_into(learner.model, weights, str(path))
+    if WORD_COUNTS not in tensors:
+        raise CheckpointError(f"{path} lacks {WORD_COUNTS} in its optimiser")
+    learner.watchdog.counts = tensors.pop(WORD_COUNTS)
+    restore_optimiser(learner.optimiser, tensors)
+    best = math.inf if progress["best_loss"] is None else progress["best_loss"]
+    return RunState(progress["step"], progress["position"], best, progress["bad_validations"])
+
+
+def check_same_run(path: Path, progress: dict[str, Any], experiment: Experiment) -> None:
+    """Refuse a checkpoint of another experiment, vocabulary, text or number of batches a step."""
+    check_same_experiment(path / CONFIG, experiment.config, progress["step"])
+    directory = experiment.config.data.directory
+    if (path / SUBWORDS).read_bytes() != experiment.subwords:
+        raise CheckpointError(f"{path} was trained with another vocabulary than that of {directory}")
+    if progress["data"] != experiment.data:
+        raise CheckpointError(f"{path} was trained on other text than what is in {directory}")
+    if progress["batches"] != experiment.batches:
+        changed = f"{progress['batches']} batches a step, and now it is {experiment.batches}"
+        advice = "keep train.accumulate times the number of processes as it was"
+        raise CheckpointError(f"{path} was trained with {changed}; {advice}")
+
+
+def check_same_experiment(path: Path, config: Config, step: int = 0) -> None:
+    """Refuse to go on with a run of another experiment: same data and model, same settings that shape the result."""
+    before, now = to_dict(from_dict(Config, read_yaml(path), str(path))), to_dict(config)
+    for section in ("model", "train"):
+        for key, value in now[section].items():
+            if key not in FREE and before[section][key] != value:
+                changed = f"{section}.{key} = {before[section][key]!r}, and now it is {value!r}"
+                raise CheckpointError(f"{path.parent} was trained with {changed}; {ADVICE}")
+    planned, cooldown = before["train"]["steps"], config.train.cooldown
+    if cooldown and config.train.steps != planned and step > planned - cooldown:
+        changed = f"train.steps = {planned}, and now it is {config.train.steps}"
+        raise CheckpointError(f"{path.parent} has begun to cool down towards {changed}; {ADVICE}")
