@@ -7,7 +7,7 @@ def inverse_square_root(step: int, width: int, warmup: int, factor: float = 1.0)
 
 
 def cooled(step: int, steps: int, cooldown: int) -> float:
-    """The share of the rate left at a step: 1 until the last `cooldown` of `steps`, then linearly down to 1/cooldown."""
+    """The share of the rate left at a step: 1 until the last `cooldown` of `steps`, then a line down to 1/cooldown."""
     return min(1.0, (steps - step + 1) / cooldown) if cooldown else 1.0
 
 
