@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 import rela
-from tests.attention.attention_cases import STEP, WEIGHTS, attention, away_from_kinks, normal
+from tests.attention.attention_cases import RECTIFIERS, STEP, WEIGHTS, attention, away_from_kinks, normal
 
 few = settings(deadline=None, max_examples=12)
 sizes = {"queries": st.integers(1, 9), "keys": st.integers(1, 11), "seed": st.integers(0, 999)}
@@ -179,7 +179,7 @@ def test_module_dropout_is_off_in_eval_and_on_in_training():
         assert torch.equal(*(module.eval()(x, x, x, need_weights=need_weights)[0] for _ in range(2)))
 
 
-@pytest.mark.parametrize("weights", ["relu", "relu2", "gelu", "leaky_relu"])
+@pytest.mark.parametrize("weights", RECTIFIERS)
 def test_attend_and_its_threshold(weights: str):
     q, k, v = (normal(1, 4 if n == 0 else 2, 3, 5, seed=n + 7).requires_grad_() for n in range(3))
     theta = torch.tensor([0.3, -0.2, 0.0, 0.1], dtype=torch.float64, requires_grad=True)

@@ -10,8 +10,6 @@ from rela.data.batching import Batch, StaticShape, pack
 from rela.model.transformer import Transformer
 
 V = 37
-KINDS = ("softmax", "sparsemax", "entmax15", "entmax:1.3", "topk:3", "relu", "relu-rms", "rela-i", "rela-g",
-         "rela-g-layernorm", "rela-g-gelu", "rela-g-leaky", "relu2-g", "relu+layer")  # fmt: skip
 
 
 def small(kind: str = "rela-g", **options) -> ModelConfig:

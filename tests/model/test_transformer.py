@@ -12,7 +12,8 @@ from rela.config import ModelConfig
 from rela.data.batching import StaticShape, pack
 from rela.data.subwords import BOS
 from rela.model.transformer import Transformer
-from tests.model.model_cases import KINDS, V, hidden_states, inputs, make, random_pairs, small
+from tests.attention.attention_cases import KINDS
+from tests.model.model_cases import V, hidden_states, inputs, make, random_pairs, small
 
 
 def parameters(config: ModelConfig) -> int:
