@@ -1,7 +1,17 @@
 """Attention with exchangeable weights and output norms; torch alone, useful without the rest of the package.
 
-One legend for all files: B batch, H query heads, Hk key/value heads, T queries, S keys, D head size,
-C model size, N and M packed query and key tokens.
+One legend for the tensors of the whole package:
+
+    B  batch, or sentences of a packing      C  model size (heads · head size)
+    H  query heads                           F  inner size of a feed-forward layer
+    Hk key and value heads                   V  vocabulary
+    T  queries                               N  packed query rows, or rows of any matrix
+    S  keys                                  M  packed key rows
+    D  head size                             θ  threshold
+
+In kernels a capital B before a letter is the size of a block of it (BT queries, BS keys, BD head size), `n_t` the
+number of such blocks. Prefixes of names: `i_` index, `o_` offsets, `m_` mask, `p_` pointers, `b_` block held in
+registers, `s_` block in shared memory.
 """
 
 from rela.attention.cache import KVCache

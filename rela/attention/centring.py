@@ -1,8 +1,8 @@
 """Keys without their sentence's mean: how attention by rectifiers learns to look as quickly as softmax does.
 
-What all keys of a sentence have in common adds one number to all scores of a query. Softmax does not see it; a rectifier
-is switched by it, all keys on or all off, and at the start it is larger than the differences between the keys. Training may
-take it off at first and give it back little by little (`train.centring`); the finished model has plain keys.
+What all keys of a sentence have in common adds one number to all scores of a query. Softmax ignores it; a rectifier is
+switched by it, all keys on or all off, and at the start of training it is larger than the differences between the keys.
+Training may subtract it at first and less and less of it later (`train.centring`); the finished model has plain keys.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def centre_keys(k: Tensor, keys: Packing, share: Tensor) -> Tensor:
         from rela.kernels.layers import centring as kernel
 
         return kernel.centre_keys(k, keys.cu_seqlens, share)
-    return centre_plainly(k, keys, share)
+    return centre_reference(k, keys, share)
 
 
-def centre_plainly(k: Tensor, keys: Packing, share: Tensor) -> Tensor:
+def centre_reference(k: Tensor, keys: Packing, share: Tensor) -> Tensor:
     """The same in plain PyTorch, sums in at least float32."""
     sentence = keys.sentence_of(k.size(0))  # filler is one more sentence
     exact = k.to(torch.promote_types(k.dtype, torch.float32))

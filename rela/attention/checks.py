@@ -55,7 +55,7 @@ def check_mask(mask: Tensor | None, batch: int, heads: int, queries: int, keys: 
 
 
 def check_key_lengths(lengths: Tensor | None, batch: int, keys: int, device: torch.device) -> None:
-    """Key lengths are B whole numbers in [0, S]; their values are looked at only where that costs no wait for a device."""
+    """Key lengths are B whole numbers in [0, S]; their values are checked only where that waits for no device."""
     if lengths is None:
         return
     if not isinstance(lengths, Tensor):

@@ -165,7 +165,7 @@ class MultiheadAttention(nn.Module):
         appended = 0 if extra is None else extra[0].size(2)
         mask, causal = merge_module_masks(key_padding_mask, attn_mask, is_causal, q, keys - appended, appended, batched)
         if self.training and self.target_sparsity is not None:
-            self.leave_penalty(q, k, *combine_masks(mask, None, causal, queries, keys, q.device))
+            self.store_penalty(q, k, *combine_masks(mask, None, causal, queries, keys, q.device))
         drop = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -221,7 +221,7 @@ class MultiheadAttention(nn.Module):
         if self.training and self.target_sparsity is not None:
             allowed = allowed_pairs(queries, keys, causal)
             inside = length_mask(queries.lengths, queries.max_seqlen).mT  # [B, 1, T, 1]
-            self.leave_penalty(queries.pad(q), keys.pad(k), allowed & inside, None)
+            self.store_penalty(queries.pad(q), keys.pad(k), allowed & inside, None)
         if self.observer is not None:
             self.observer(q, k, queries, keys, causal)
         context = attend_sentences(
@@ -286,7 +286,7 @@ class MultiheadAttention(nn.Module):
         """The output norm on the concatenated heads, then W_o."""
         return self.out_proj(merged if self.norm is None else self.norm(merged))
 
-    def leave_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
+    def store_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
         """Store the sparsity penalty of this forward; its gradient moves the thresholds and nothing else."""
         assert self.target_sparsity is not None
         with torch.no_grad():
@@ -342,8 +342,8 @@ class MultiheadAttention(nn.Module):
         return query.dim() == 3
 
     def __getstate__(self) -> dict:
-        # The penalty belongs to one forward and its graph, neither of which can be copied or stored; a copy's share of the
-        # mean key would never change again.
+        # The penalty belongs to one forward and its graph, neither of which can be copied or stored; a copy's share of
+        # the mean key would never change again.
         return {**super().__getstate__(), "penalty": None, "observer": None, "centring": None}
 
     def extra_repr(self) -> str:

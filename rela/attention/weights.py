@@ -68,7 +68,7 @@ def entmax(alpha: float) -> WeightFunction:
 
 
 def topk(count: int) -> WeightFunction:
-    """Softmax over the `count` largest scores of a row, zero elsewhere (explicit sparse Transformer, Zhao et al., 2019)."""
+    """Softmax over the `count` largest scores of a row, zero elsewhere (sparse attention of Zhao et al., 2019)."""
 
     def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
         seen = scores if allowed is None else scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)

@@ -1,7 +1,7 @@
 """Differentiable operators of the `rela` library, registered with little overhead.
 
-`torch.library.custom_op` with `register_autograd` spends about 100 µs of Python on every call that needs a gradient, more
-than a short attention takes on the device; an `autograd.Function` under the dispatcher's autograd key spends 10.
+`torch.library.custom_op` with `register_autograd` spends about 100 µs of Python on every call that needs a gradient,
+more than a short attention takes on the device; an `autograd.Function` under the dispatcher's autograd key spends 10.
 """
 
 from collections.abc import Callable
@@ -25,26 +25,26 @@ def operator(function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
 def differentiable_operator(
     function: Callable[..., Any],
     fake: Callable[..., Any],
-    remember: Callable[[Any, tuple[Any, ...], Any], None],
-    differentiate: Callable[..., tuple[Any, ...]],
+    setup_context: Callable[[Any, tuple[Any, ...], Any], None],
+    backward: Callable[..., tuple[Any, ...]],
 ) -> None:
     """Make `function` the operator torch.ops.rela.<its name>.
 
-    `fake` gives empty outputs of the right shapes and strides; `remember(ctx, inputs, output)` saves what
-    `differentiate(ctx, *gradients)` needs to give one gradient, or None, for each input.
+    `fake` gives empty outputs of the right shapes and strides; `setup_context(ctx, inputs, output)` saves what
+    `backward(ctx, *gradients)` needs to give one gradient, or None, for each input.
     """
     below = operator(function, fake)
 
     class Differentiable(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, *inputs):
+        def forward(ctx: Any, *inputs: Any) -> Any:
             with torch._C._AutoDispatchBelowAutograd():
                 output = below(*inputs)
-            remember(ctx, inputs, output)
+            setup_context(ctx, inputs, output)
             return output
 
         @staticmethod
-        def backward(ctx, *gradients):
-            return differentiate(ctx, *gradients)
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return backward(ctx, *gradients)
 
     LIBRARY.impl(function.__name__, Differentiable.apply, "Autograd")

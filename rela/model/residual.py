@@ -28,7 +28,7 @@ class Residual(nn.Module):
         return self.norm(x + self.dropout(change))
 
     def fused(self, x: Tensor, change: Tensor) -> Tensor:
-        """The same in one kernel; the sum is never stored, and the result has the type of `change` (bf16 in training)."""
+        """The same in one kernel; the sum is never stored, and the result has `change`'s type, bf16 in training."""
         from rela.kernels.layers.residual_norm import residual_norm
 
         dropout = self.dropout.p if self.training else 0.0

@@ -15,7 +15,7 @@ class Activation:
     """
 
     degree: int | None = None
-    """p where f(a · s) = aᵖ · f(s) for every a > 0: the scale may then be applied to the output instead of every score."""
+    """p where f(a · s) = aᵖ · f(s) for every a > 0: the scale may then be applied to the output, not to every score."""
     rectifies: bool = False
     """f(s) and f'(s) are exactly 0 for every s ≤ 0: a score of 0 then hides a key, and empty tiles may be skipped."""
     on_hopper: bool = False

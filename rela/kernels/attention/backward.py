@@ -1,10 +1,11 @@
 """The backward pass. There is no row statistic to differentiate through, so no delta and nothing saved but q, k and v.
 
-    dV = wᵀ dO        dP = dO vᵀ        dS = act'(S) · dP        dQ = dS k · scale        dK = dSᵀ q · scale        dθ = −Σ dS
+    dV = wᵀ dO     dP = dO vᵀ     dS = act'(S) · dP     dQ = dS k · scale     dK = dSᵀ q · scale     dθ = −Σ dS
 
-Two structures share these kernels. Two passes: `key_gradient_kernel` gives dK and dV, `query_gradient_kernel` dQ, seven
-products in all and every sum in a fixed order. One pass: `key_gradient_kernel` also adds its share of dQ to a float32 buffer
-by atomic additions, five products, and the last bits of dQ depend on the order in which programs finish.
+Here S stands for the scores and w for the weights. Two structures share these kernels. Two passes:
+`key_gradient_kernel` gives dK and dV, `query_gradient_kernel` dQ, seven products in all and every sum in a fixed order.
+One pass: `key_gradient_kernel` also adds its share of dQ to a float32 buffer by atomic additions, five products, and
+the last bits of dQ depend on the order in which programs finish.
 """
 
 import torch
@@ -40,7 +41,7 @@ def backward(
     query_tiles: Tiles | None = None,
 ) -> Gradients:
     """Gradients of q, k, v and θ; the last is empty where there is no θ."""
-    if not deterministic and key_tiles is None and query_tiles is None and hopper.fits(problem):
+    if not deterministic and key_tiles is None and query_tiles is None and hopper.serves(problem):
         dq, dk, dv, d_theta = hopper.backward(problem, d_out)
     else:
         atomic = not deterministic and one_pass(problem)

@@ -19,7 +19,7 @@ from rela.kernels.hopper import dispatch as hopper
 
 @dataclass(frozen=True)
 class Split:
-    """How the keys are cut: programs a processor, bytes of a tile of keys, warps, and tiles under way."""
+    """How the keys are cut: programs for each multiprocessor, bytes of a tile of keys, warps, pipeline stages."""
 
     programs: int = 4
     tile_bytes: int = 8192
@@ -27,18 +27,19 @@ class Split:
     stages: int = 4
 
 
-USUAL = Split()
+DEFAULT_SPLIT = Split()
 
 
 def decode(problem: Problem, splits: int | None = None, split: Split | None = None) -> Tensor:
     """The context of a few queries, [B, H, T, D]; every query sees every key within the length.
 
-    An explicit `split` means the plain kernel.
+    The keys are cut into `splits` parts, or as many as fill the device. With an explicit `split` the plain kernel runs,
+    whatever the device is.
     """
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
-    on_hopper = split is None and hopper.fits_decoding(problem)
-    split = split or USUAL
+    on_hopper = split is None and hopper.serves_decoding(problem)
+    split = split or DEFAULT_SPLIT
     BD = max(16, power_of_2(D))
     BS = max(16, min(128, split.tile_bytes // (BD * q.element_size())))
     if splits is None:
@@ -93,7 +94,7 @@ def decode(problem: Problem, splits: int | None = None, split: Split | None = No
 
 @triton.jit(do_not_specialize=["splits", "n"])
 def sum_kernel(parts, out, splits, n, ROWS: tl.constexpr, EARLY: tl.constexpr):
-    """out = parts.sum(0), rounded once; ROWS parts are loaded at a time, because a load takes longer than all the sums."""
+    """out = parts.sum(0), rounded once; ROWS parts are loaded at a time, as a load takes longer than all the sums."""
     o = tl.program_id(0) * 64 + tl.arange(0, 64)
     o_row = tl.arange(0, ROWS)
     b_sum = tl.zeros([ROWS, 64], dtype=tl.float32)

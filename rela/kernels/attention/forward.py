@@ -1,8 +1,8 @@
 """The forward pass, out = act(q kᵀ · scale − θ) v, one program for each tile of queries and head.
 
-relu needs no row statistics, so a program walks over the keys its queries see and adds up: first the tiles that every
-query of the tile sees whole, without any mask, then the ragged rest. In the same walk it can count the non-zero weights of
-each row and keep the largest. docs/kernels.md has the derivations.
+relu needs no row statistics, so a program loops over the keys its queries see and adds up: first the tiles that every
+query of the tile sees whole, without any mask, then the ragged rest. In the same loop it can count the non-zero weights
+of each row and keep the largest. docs/kernels.md has the derivations.
 """
 
 import torch
@@ -36,7 +36,7 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
     if statistics:
         kinds = torch.int32, torch.int32, torch.float32
         rows = tuple(torch.empty(B, H, T, dtype=kind, device=q.device) for kind in kinds)
-    if tiles is None and hopper.fits(problem):
+    if tiles is None and hopper.serves(problem):
         return hopper.forward(problem, rows), rows  # type: ignore[return-value]
     out = problem.like_queries(q.dtype)
     if out.numel():
@@ -138,7 +138,7 @@ def forward_kernel(
     # [BT, BD]
     b_q = load_rows(q, i_t * BT, q_strides[2], o_row, o_d, 0, T, D, BD, True)
     b_out = tl.zeros([BT, BD], dtype=tl.float32)
-    # [BT, BS]: statistics of each column of the tiles, reduced over the columns once, after the walk
+    # [BT, BS]: statistics of each column of the tiles, reduced over the columns once, after the loop
     if nonzeros is not None:
         b_count = tl.zeros([BT, BS], dtype=tl.int32)
         b_best = tl.full([BT, BS], float("-inf"), dtype=tl.float32)

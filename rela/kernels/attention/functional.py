@@ -1,8 +1,7 @@
 """Fused rectified linear attention: relu(q kᵀ · scale − θ) v without ever forming the weights.
 
-Tensors in, tensors out. Everything here is differentiable unless it says otherwise, works under torch.compile and in CUDA
-graphs, and accepts any strides whose last one is 1. Legend: B batch, H heads (Hk of the keys), T queries, S keys,
-D head size, N and M packed rows.
+Tensors in, tensors out. Everything here is differentiable unless it says otherwise, works under torch.compile and in
+CUDA graphs, and accepts any strides whose last one is 1.
 """
 
 import torch
@@ -33,10 +32,11 @@ def relu_attention(
 ) -> Tensor:
     """act(q kᵀ · scale − θ) v for q [B, H, T, D] and k, v [B, Hk, S, D], where Hk divides H.
 
-    A query t sees key s if s < key_lengths[b], if `causal` implies s ≤ t + S − T, and if the boolean `mask`, four
-    dimensions that are 1 or those of [B, H, T, S], is True there; unseen keys weigh nothing, and a query that sees nothing
-    gets zeros. `threshold` is θ, one number a head. Dropout is a pure function of the seed (an int, or an int64 scalar on
-    the device), batch, head, query and key. With `deterministic` the gradients are the same to the last bit each time.
+    Returns the context [B, H, T, D]. A query t sees key s if s < key_lengths[b], if `causal` implies s ≤ t + S − T,
+    and if the boolean `mask`, four dimensions that are 1 or those of [B, H, T, S], is True there; hidden keys weigh
+    nothing, and a query that sees nothing gets zeros. `threshold` is θ [H]. Dropout is a pure function of the seed
+    (an int, or an int64 scalar on the device), batch, head, query and key. With `deterministic` the gradients are the
+    same to the last bit each time.
     """
     _check(q, k, v, activation, threshold, dropout, 4)
     (B, H, T, _), S = q.shape, k.shape[2]

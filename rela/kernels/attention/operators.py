@@ -1,7 +1,7 @@
 """The kernels as PyTorch operators, so that autograd, fake tensors and torch.compile know them.
 
-They are opaque operators rather than `triton_op`s: the tile rules may look at sizes without making torch.compile guard on
-them, so changing lengths never recompile a model.
+They are opaque operators rather than `triton_op`s: the tile rules may look at sizes without making torch.compile guard
+on them, so changing lengths never recompile a model.
 """
 
 import torch
@@ -128,13 +128,13 @@ def _empty_gradients(d_out, q, k, v, threshold, *_options):
     return _heads_last(q), _heads_last(k), _heads_last(v), d_theta
 
 
-def _remember(ctx, inputs, output):
+def _setup_context(ctx, inputs, output):
     *tensors, ctx.max_q, ctx.max_k, seed = inputs[:11]
     ctx.save_for_backward(*tensors, seed)
     ctx.options = inputs[11:]
 
 
-def _differentiate(ctx, d_out):
+def _backward(ctx, d_out):
     *tensors, seed = ctx.saved_tensors
     dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
         d_out, *tensors, ctx.max_q, ctx.max_k, seed, *ctx.options
@@ -142,13 +142,13 @@ def _differentiate(ctx, d_out):
     return dq, dk, dv, None if tensors[3] is None else d_theta, *[None] * 12
 
 
-def _remember_statistics(ctx, inputs, output):
+def _setup_statistics_context(ctx, inputs, output):
     ctx.save_for_backward(*inputs[:6])
     ctx.scale, ctx.activation, ctx.causal, ctx.deterministic = inputs[6:]
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _differentiate_statistics(ctx, d_out, *_statistics):
+def _backward_statistics(ctx, d_out, *_statistics):
     q, k, v, threshold, key_lengths, mask = ctx.saved_tensors
     dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
         d_out,
@@ -174,5 +174,5 @@ def _differentiate_statistics(ctx, d_out, *_statistics):
 
 operator(relu_attention_backward, _empty_gradients)
 operator(relu_attention_decode, _empty_context)
-differentiable_operator(relu_attention, _empty_context, _remember, _differentiate)
-differentiable_operator(relu_attention_statistics, _empty_statistics, _remember_statistics, _differentiate_statistics)
+differentiable_operator(relu_attention, _empty_context, _setup_context, _backward)
+differentiable_operator(relu_attention_statistics, _empty_statistics, _setup_statistics_context, _backward_statistics)

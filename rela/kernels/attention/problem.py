@@ -1,4 +1,4 @@
-"""One attention call as every kernel sees it: 4-D tensors of any strides, options, and the numbers derived from them."""
+"""One attention call as every kernel sees it: 4-D tensors of any strides, options, and numbers derived from them."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -105,7 +105,7 @@ class Problem:
         return ACTIVATIONS[self.activation]
 
     @property
-    def scale_waits(self) -> bool:
+    def scales_output(self) -> bool:
         """Whether the scale is applied to the output rather than to every score.
 
         For a homogeneous activation act(x · scale − θ) = scaleᵖ · act(x − θ / scale). In float16 the unscaled scores
@@ -116,7 +116,7 @@ class Problem:
     def scales(self) -> tuple[float | None, float, float, float]:
         """Factors of the scores (None for one), of θ, of the output and dV, and of dQ and dK."""
         survivors = 1.0 / (1.0 - self.dropout)
-        if self.record.degree is None or not self.scale_waits:
+        if self.record.degree is None or not self.scales_output:
             return self.scale, 1.0, survivors, self.scale * survivors
         factor = self.scale**self.record.degree * survivors
         return None, 1.0 / self.scale, factor, factor

@@ -1,10 +1,8 @@
 """What every attention kernel shares: which keys a query sees, and the step from a product q·k to a weight.
 
 Causality, key lengths and packing are one idea here: each query sees an interval of keys, and so each key is seen by
-an interval of queries. Rows are numbered within a batch element, or within the whole stream when sequences are packed;
+an interval of queries. Rows are numbered within a batch element, or over all sequences when they are packed;
 a query t of a sequence whose rows end at `end_q` sees, causally, the keys up to `t + end_k - end_q`.
-
-Legend: B batch, H heads, T queries, S keys, D head size. Prefixes: `i_` index, `o_` offsets, `m_` mask, `b_` block.
 """
 
 import triton
@@ -95,7 +93,7 @@ def activate(b_score, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def differentiate(b_dweight, b_score, ACTIVATION: tl.constexpr):
-    """Gradient of the scores from that of the weights; the slope at zero is the one from the left, as in PyTorch."""
+    """Gradient of the scores from that of the weights; the slope at zero is PyTorch's, the one from the left."""
     if ACTIVATION == "relu":
         b_dscore = tl.where(b_score <= 0.0, 0.0, b_dweight)
     elif ACTIVATION == "relu2":
@@ -109,7 +107,7 @@ def differentiate(b_dweight, b_score, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def seen_weights(b_score, m_seen, ACTIVATION: tl.constexpr, RECTIFIES: tl.constexpr):
-    """Weights from scores; exactly zero where m_seen is False, whatever the activation of zero is. None: all are seen."""
+    """Weights from scores; exactly zero where m_seen is False, whatever act(0) is. None: all are seen."""
     if m_seen is None:
         b_weight = activate(b_score, ACTIVATION)
     elif RECTIFIES:
@@ -165,9 +163,9 @@ def key_number(key_1, o_s):
 def kept(key_0, key_1, drop_below, o_t, o_s):
     """True where dropout keeps a weight: a pure function of the head's key, query and key, whatever the tiles.
 
-    Fifteen bits of the product of a query's and a key's number decide. That is three instructions a weight, since the numbers
-    are computed once a row and once a column, where Philox takes fifty. o_t and o_s broadcast against each other;
-    `drop_below` is the dropout rate in units of 2⁻¹⁵.
+    Fifteen bits of the product of a query's and a key's number decide. That is three instructions a weight, since the
+    numbers are computed once a row and once a column, where Philox takes fifty. o_t and o_s broadcast against each
+    other; `drop_below` is the dropout rate in units of 2⁻¹⁵.
     """
     b_bits = query_number(key_0, o_t) * key_number(key_1, o_s)
     return ((b_bits >> 16) & 0x7FFF).to(tl.int32) >= drop_below

@@ -4,9 +4,10 @@ A program owns KEYS keys, ROWS of them for each of two warpgroups, and walks ove
 
     Sᵀ = k qᵀ      dPᵀ = v dOᵀ      dV += wᵀ dO      dK += dSᵀ q      dQ += dS k
 
-The first two products leave keys as rows, so that wᵀ and dSᵀ are in the registers where the third and the fourth want them. Only
-dS goes through shared memory: each warpgroup computes one half of the tile of dQ over all keys of the program and adds it to a
-float32 buffer through the tensor memory accelerator. The order of these additions is not fixed.
+The first two products leave keys as rows, so that wᵀ and dSᵀ are in the registers where the third and the fourth want
+them. Only dS goes through shared memory: each warpgroup computes one half of the tile of dQ over all keys of the
+program and adds it to a float32 buffer through the tensor memory accelerator. The order of these additions is not
+fixed.
 """
 
 import torch
@@ -112,22 +113,24 @@ def launch(
 
 @gluon.jit
 def rectified_gradient(b_dp, b_w):
-    """dP where the weight is positive, zero where it is zero, in the input type, two at a time; NaN counts as positive."""
+    """dP where the weight is positive, zero elsewhere, in the input type, two at a time; NaN counts as positive."""
     if b_w.dtype == gl.bfloat16:
         return gl.inline_asm_elementwise(
-            "{.reg .b32 d, m, z; mov.b32 z, 0; cvt.rn.bf16x2.f32 d, $2, $1; set.neu.u32.bf16x2 m, $3, z; and.b32 $0, d, m;}",
+            "{.reg .b32 d, m, z; mov.b32 z, 0; cvt.rn.bf16x2.f32 d, $2, $1; "
+            "set.neu.u32.bf16x2 m, $3, z; and.b32 $0, d, m;}",
             "=r,f,f,r", [b_dp, b_w], dtype=gl.bfloat16, is_pure=True, pack=2,
         )  # fmt: skip
     else:
         return gl.inline_asm_elementwise(
-            "{.reg .b32 d, m, z; mov.b32 z, 0; cvt.rn.f16x2.f32 d, $2, $1; set.neu.u32.f16x2 m, $3, z; and.b32 $0, d, m;}",
+            "{.reg .b32 d, m, z; mov.b32 z, 0; cvt.rn.f16x2.f32 d, $2, $1; "
+            "set.neu.u32.f16x2 m, $3, z; and.b32 $0, d, m;}",
             "=r,f,f,r", [b_dp, b_w], dtype=gl.float16, is_pure=True, pack=2,
         )  # fmt: skip
 
 
 @gluon.jit
 def span(seen, i_s, T, S, ROWS: gl.constexpr, QUERIES: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr):
-    """From which tile of queries to which any sees a key of the program's."""
+    """First tile of queries, and one past the last, in which any query sees a key of this program."""
     first = 0
     last = T
     if PACKED:
@@ -140,9 +143,10 @@ def span(seen, i_s, T, S, ROWS: gl.constexpr, QUERIES: gl.constexpr, CAUSAL: gl.
 
 @gluon.jit
 def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr, DROPPED: gl.constexpr,
-                   ROWS: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr, PREFETCH: gl.constexpr):  # fmt: skip
-    q, k, v, d_out, seen, numbers_q, s_q, s_k, s_v, s_do, s_numbers, k_full, v_full, q_full, q_empty, do_full, do_empty, \
-        i_b, i_hk, i_s, T, S = arguments  # fmt: skip
+                   ROWS: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr,
+                   PREFETCH: gl.constexpr):  # fmt: skip
+    q, k, v, d_out, seen, numbers_q, s_q, s_k, s_v, s_do, s_numbers, k_full, v_full, q_full, q_empty, do_full, \
+        do_empty, i_b, i_hk, i_s, T, S = arguments  # fmt: skip
     for i_w in gl.static_range(2):
         mbarrier.expect(k_full.index(i_w), k.block_type.nbytes)
         tma.async_copy_global_to_shared(k, [i_b, i_hk, i_s + i_w * ROWS, 0], k_full.index(i_w), s_k.index(i_w))

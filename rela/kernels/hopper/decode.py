@@ -1,8 +1,9 @@
-"""Decoding on Hopper, in Gluon: every row of keys and values is asked for long before it is needed.
+"""Decoding on Hopper, in Gluon: every row of keys and values is requested long before it is needed.
 
-What a row of V waits for is a score, so V comes one tile after K has been looked at, and its product AHEAD tiles later still:
-a program never waits for the row it has asked for last. Keys and values are the left sides of their products, because there
-are sixteen of them to a step where the queries may be eight. A row of V without a weight is not read; zeros take its place.
+Which rows of V are needed depends on the scores, so V is requested one tile after the scores of K are known, and its
+product comes AHEAD tiles later still: a program never waits for the row it has requested last. Keys and values are the
+left sides of their products, because there are sixteen of them to a step where the queries may be eight. A row of V
+without a weight is not read; zeros take its place.
 """
 
 from torch import Tensor
@@ -51,7 +52,7 @@ def launch(problem: Problem, parts: Tensor, splits: int) -> tuple[tuple[object, 
     constants: dict[str, object] = {
         "GROUP": H // Hk,
         "D": D,
-        "BR": hopper.QUERIES,
+        "BR": hopper.MOST_DECODE_QUERIES,
         "BS": keys,
         "AHEAD": AHEAD,
         "SCALED": score_scale is not None,

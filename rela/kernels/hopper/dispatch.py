@@ -13,10 +13,10 @@ from rela.kernels.attention.tiles import HopperGradientTiles, HopperTiles
 
 HEAD_SIZES = (64, 128)
 TYPES = (torch.bfloat16, torch.float16)
-LEAST = 128  # queries and keys; at 64 and D = 64 the plain kernels are the faster ones
-LEAST_DECODED = 512  # keys when decoding; where the plain kernel becomes faster was not measured
-MOST_DROPPED = 0.96  # beyond that a comparison meets float16's NaN (dropout.py)
-QUERIES = 8  # when decoding, of all heads that share a head of keys
+SHORTEST = 128  # queries and keys; at 64 and D = 64 the plain kernels are the faster ones
+FEWEST_DECODE_KEYS = 512  # where the plain kernel becomes faster was not measured
+LARGEST_DROPOUT = 0.96  # beyond that a comparison meets float16's NaN (dropout.py)
+MOST_DECODE_QUERIES = 8  # of all heads that share a key head
 
 
 @cache
@@ -33,7 +33,7 @@ def available(device: torch.device) -> bool:
     return True
 
 
-def fits(problem: Problem) -> bool:
+def serves(problem: Problem) -> bool:
     """Whether the Hopper kernels compute this problem, and are likely to do so faster."""
     q, k, v = problem.q, problem.k, problem.v
     restricted = (problem.key_lengths, problem.mask)
@@ -41,36 +41,36 @@ def fits(problem: Problem) -> bool:
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
         and problem.record.on_hopper
-        and problem.typical_queries >= LEAST
-        and problem.typical_keys >= LEAST
+        and problem.typical_queries >= SHORTEST
+        and problem.typical_keys >= SHORTEST
         and all(x is None for x in restricted)
-        and problem.dropout <= MOST_DROPPED
-        and all(map(describable, (q, k, v)))
+        and problem.dropout <= LARGEST_DROPOUT
+        and all(map(has_descriptor, (q, k, v)))
         and q.numel() > 0
         and k.numel() > 0
         and available(q.device)
     )
 
 
-def fits_decoding(problem: Problem) -> bool:
-    """Whether the Hopper kernel decodes this problem: a few queries in all for each head of keys, rows in steps of 16 bytes."""
+def serves_decoding(problem: Problem) -> bool:
+    """Whether the Hopper kernel decodes this problem: few queries for each key head, rows in steps of 16 bytes."""
     q, k, v = problem.q, problem.k, problem.v
     return (
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
         and problem.record.on_hopper
-        and q.shape[1] // k.shape[1] * q.shape[2] <= QUERIES
-        and k.shape[2] >= LEAST_DECODED
-        and describable(k)
-        and describable(v)
+        and q.shape[1] // k.shape[1] * q.shape[2] <= MOST_DECODE_QUERIES
+        and k.shape[2] >= FEWEST_DECODE_KEYS
+        and has_descriptor(k)
+        and has_descriptor(v)
         and q.stride(-1) == 1
         and q.numel() > 0
         and available(q.device)
     )
 
 
-def describable(x: Tensor) -> bool:
-    """Whether the tensor memory accelerator can address x: rows of consecutive numbers, all else in steps of 16 bytes."""
+def has_descriptor(x: Tensor) -> bool:
+    """Whether the tensor memory accelerator can address x: contiguous rows, all else in steps of 16 bytes."""
     steps = (s * x.element_size() for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True) if n > 1)
     return x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and all(s > 0 and s % 16 == 0 for s in steps)
 
@@ -96,7 +96,7 @@ def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, T
     """dQ, dK, dV and the partial sums of −dθ, [B, H, parts], of a problem that fits."""
     from rela.kernels.hopper import backward as hopper_backward
 
-    if not describable(d_out):
+    if not has_descriptor(d_out):
         d_out = d_out.contiguous()
     return hopper_backward.backward(problem, d_out, gradient_tiles(problem))
 

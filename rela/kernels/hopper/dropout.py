@@ -1,8 +1,9 @@
 """Dropout in the Hopper kernels: scores.kept for two weights at a time.
 
-The numbers of rows and columns come from tables (hopper_tables.py), and their product is one instruction a weight. For two weights,
-one more puts the upper halves of the products side by side, one takes their signs off, one compares them as floating-point
-numbers, whose order is that of their bits, and one multiplies the weights by the ones and zeros that come of it.
+The numbers of rows and columns come from tables (tables.py), and their product is one instruction a weight. For two
+weights, one more puts the upper halves of the products side by side, one clears their signs, one compares them as
+floating-point numbers, whose order is that of their bits, and one multiplies the weights by the resulting ones and
+zeros.
 """
 
 from triton.experimental import gluon
@@ -11,7 +12,10 @@ from triton.experimental.gluon import language as gl
 
 @gluon.jit
 def rectified_kept(b_s, b_row, b_column, drop_below, dtype: gl.constexpr):
-    """max(0, score) in the input type where dropout keeps the weight, zero elsewhere; `drop_below` fills both halves of 32 bits."""
+    """max(0, score) in the input type where dropout keeps the weight, zero elsewhere.
+
+    `drop_below` is the rate as in scores.kept, in both halves of 32 bits.
+    """
     b_product = b_row.to(gl.uint32, bitcast=True)[:, None] * b_column.to(gl.uint32, bitcast=True)[None, :]
     b_below = gl.zeros_like(b_product) + drop_below.to(gl.uint32)
     if dtype == gl.bfloat16:

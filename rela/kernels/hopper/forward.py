@@ -1,10 +1,10 @@
 """The forward pass on Hopper, in Gluon: one warp loads by the tensor memory accelerator, warpgroups multiply.
 
-A warpgroup owns ROWS queries. While the product with the values of one tile runs, that of the queries with the next tile of
-keys is already under way, and the activation between the two is one instruction for two scores: a conversion to the input
-type that clamps at zero. Weights never leave the registers. Programs are persistent: the loads for the next tile of queries
-begin while the last one is being stored. Row statistics, if asked for, are in hopper_statistics.py, dropout in hopper_dropout.py;
-which keys packed queries see comes from a table (hopper_tables.py).
+A warpgroup owns ROWS queries. While the product with the values of one tile runs, that of the queries with the next
+tile of keys is already under way, and the activation between the two is one instruction for two scores: a conversion to
+the input type that clamps at zero. Weights never leave the registers. Programs are persistent: the loads for the next
+tile of queries begin while the last one is being stored. Row statistics, if asked for, are in statistics.py, dropout in
+dropout.py; which keys packed queries see comes from a table (tables.py).
 """
 
 from torch import Tensor
@@ -100,7 +100,7 @@ def rectified(b_s, dtype: gl.constexpr):
 
 @gluon.jit
 def share(n):
-    """How many of n pieces of work fall to this program: one of every round, in turn from the front and from the back."""
+    """How many of n tiles this program computes: one of every round, alternately from the front and from the back."""
     P = gl.num_programs(0)
     i_last = gl.program_id(0)
     if (n // P) % 2 == 1:
@@ -110,7 +110,7 @@ def share(n):
 
 @gluon.jit
 def place(i_round, n_t, B, H, CAUSAL: gl.constexpr):
-    """Tile of queries, head and batch element of this program's next piece of work.
+    """Tile of queries, head and batch element that this program computes in a round.
 
     Causal: the longest rows of all heads come first, then shorter ones, and the program that had the longest of one
     round has the shortest of the next. Otherwise all tiles of a head follow each other and share its keys in the cache.
@@ -131,7 +131,7 @@ def place(i_round, n_t, B, H, CAUSAL: gl.constexpr):
 
 @gluon.jit
 def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr):
-    """From which tile of keys to which the queries row … end − 1 see any; at least one, for the loads must have an end."""
+    """First tile of keys, and one past the last, that the queries row … end − 1 see; at least one, for the loads."""
     first = 0
     last = S
     if PACKED:
@@ -189,7 +189,7 @@ def load_partition(
 @gluon.jit
 def scores(b_s, row, column, b_first, b_last, b_theta, score_scale, T, S, SCALED: gl.constexpr, SHIFTED: gl.constexpr,
            CAUSAL: gl.constexpr, PACKED: gl.constexpr, STATISTICS: gl.constexpr):  # fmt: skip
-    """From products to scores, zero where a query does not see a key (CAUSAL, PACKED) or where there is none (STATISTICS)."""
+    """Scores from products, zero where a key is hidden (CAUSAL, PACKED) or where there is none (STATISTICS)."""
     if SCALED:
         b_s = b_s * score_scale
     if SHIFTED:
@@ -207,7 +207,7 @@ def scores(b_s, row, column, b_first, b_last, b_theta, score_scale, T, S, SCALED
 
 @gluon.jit
 def clear_rows(tile, first):
-    """Zeros in the rows of a tile from `first` on: anything may lie behind the last sequence, and meet a weight of zero.
+    """Write zeros to the rows of a tile from `first` on: filler may hold NaN, and NaN times a weight of zero is NaN.
 
     Each warpgroup clears what it is about to read, and does not mind that the other one does so too.
     """
@@ -307,8 +307,8 @@ def product_partition(
             b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
         b_s = warpgroup_mma_wait(0, [b_s])
         mbarrier.arrive(k_empty.index(stage))
-        b_s = scores(b_s, row, first * KEYS, b_first, b_last, b_theta, score_scale, T, S, SCALED, SHIFTED, CAUSAL, PACKED,
-                     STATISTICS)  # fmt: skip
+        b_s = scores(b_s, row, first * KEYS, b_first, b_last, b_theta, score_scale, T, S, SCALED, SHIFTED,
+                     CAUSAL, PACKED, STATISTICS)  # fmt: skip
         if STATISTICS:
             b_w, b_flags = rectified_counted(b_s, dtype)
             b_zeros, b_keys = observe(b_s, b_flags, own_bits, dtype)

@@ -1,4 +1,4 @@
-"""What the Hopper kernels need to know of memory: descriptors for the tensor memory accelerator, and who may have one."""
+"""Descriptors of tensors for the tensor memory accelerator of Hopper GPUs."""
 
 from functools import cache
 
@@ -20,7 +20,7 @@ def descriptor(x: Tensor, rows: int, columns: int | None = None) -> TensorDescri
     columns = columns or x.shape[3]
     # an axis of one element may have any stride, the accelerator wants a proper one
     strides = [s if n > 1 else x.shape[3] for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True)]
-    # made without the checks of its constructor, which hopper.describable has made: a launch has up to seven of them
+    # made without its constructor, whose checks dispatch.has_descriptor has made: a launch has up to seven of them
     made = object.__new__(TensorDescriptor)
     made.base, made.shape, made.strides, made.padding = x, list(x.shape), [*strides, 1], "zero"
     made.block_shape, made.layout = [1, 1, rows, columns], tile_layout(rows, columns, x.dtype)

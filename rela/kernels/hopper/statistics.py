@@ -1,9 +1,10 @@
 """Row statistics inside the Hopper forward pass, in Gluon: each thread keeps its own, and a row is put together once.
 
-A thread holds two rows of a tile of scores, and of each row one pair of neighbours in every eight columns. Of every tile it
-counts the zeros among its weights, two at a time and in the pipeline of the multiplications, which has little else to do, and
-takes the largest of its scores, whose last bits it has replaced by the number of the eight columns they come from. Equal
-but for those bits is equal: the first wins, and the largest weight is exact to a part in 2²⁰.
+A thread holds two rows of a tile of scores, and of each row one pair of neighbours in every eight columns. Of every
+tile it counts the zeros among its weights, two at a time and with the multiplier, which has little else to do, and
+takes the largest of its scores, whose last bits it has replaced by the number of the eight columns they come from.
+Scores that differ only in those bits count as equal: the first wins, and the largest weight is exact to a part in
+2²⁰.
 """
 
 from triton.experimental import gluon
@@ -14,7 +15,7 @@ LANES = gl.constexpr(8)  # neighbouring columns that are kept apart until the en
 
 @gluon.jit
 def rectified_counted(b_s, dtype: gl.constexpr):
-    """Weights in the input type, and in the place of the first of each pair two numbers of that type: one for a zero."""
+    """Weights in the input type, and for the first of each pair two numbers of that type: 1 for a zero, else 0."""
     if dtype == gl.bfloat16:
         # relu(1 − w · 2¹²⁷)
         return gl.inline_asm_elementwise(
@@ -51,7 +52,7 @@ def bits_of_groups(S, KEYS: gl.constexpr):
 
 @gluon.jit
 def observe(b_s, b_flags, own_bits, dtype: gl.constexpr):
-    """Of one tile: how many zeros, [ROWS, LANES / 2], and the largest scores with the groups they come from, [ROWS, LANES]."""
+    """Zeros of one tile, [ROWS, LANES / 2], and its largest scores with the groups they come from, [ROWS, LANES]."""
     GROUPS: gl.constexpr = b_s.shape[1] // LANES
     b_groups = b_s.reshape([b_s.shape[0], GROUPS, LANES])
     o_group = gl.arange(0, GROUPS, gl.SliceLayout(0, gl.SliceLayout(2, b_groups.type.layout)))
@@ -78,7 +79,7 @@ def better(i_s, b_keys, b_best, b_from, KEYS: gl.constexpr):
 @gluon.jit
 def store_statistics(rows, p_row, m_row, b_zeros, b_best, b_from, columns, output_scale, layout: gl.constexpr,
                      KEYS: gl.constexpr):  # fmt: skip
-    """Put the rows together: non-zeros among `columns`, place and size of the largest weight; −1 and 0 if there is none."""
+    """Store each row's non-zeros among `columns`, and index and size of its largest weight (−1 and 0: all are zero)."""
     nonzeros, argmax, largest = rows
     GROUPS: gl.constexpr = KEYS // LANES
     b_count = columns - gl.sum(b_zeros, axis=1).to(gl.int32)

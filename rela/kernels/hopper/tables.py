@@ -1,6 +1,6 @@
-"""What the Hopper kernels look up and the plain ones compute on the way: intervals of packed rows, numbers for dropout.
+"""Tables for the Hopper kernels: intervals of packed rows and random numbers of dropout, which the plain ones compute.
 
-In plain Triton, some two microseconds a launch.
+The kernels that fill them are plain Triton and take some two microseconds each.
 """
 
 import torch
@@ -16,7 +16,7 @@ BLOCK = 1024
 
 
 def intervals(problem: Problem, of_keys: bool) -> Tensor | None:
-    """[2, T]: the first key each query of packed sequences sees, and one past the last; or [2, S], which queries see each key.
+    """[2, T]: the first key each packed query sees, and one past the last; `of_keys` [2, S]: queries that see a key.
 
     Both rows ascend, empty intervals included, so that the first and the last row of a tile tell what the tile sees.
     """
@@ -32,7 +32,7 @@ def intervals(problem: Problem, of_keys: bool) -> Tensor | None:
 
 
 def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
-    """The random numbers of the queries, [B, H, 1, at least T], and of the keys, whose products decide what is dropped."""
+    """Random numbers of the queries [B, H, 1, ≥ T] and of the keys [B, H, 1, ≥ S]; products decide what is dropped."""
     if problem.seed is None:
         return None
     (B, H, T, _), S = problem.q.shape, problem.k.shape[2]

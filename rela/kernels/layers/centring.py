@@ -1,8 +1,7 @@
-"""Packed keys minus a share of their sentence's mean key (rela/attention/centring.py), one program a sentence and columns.
+"""Packed keys minus a share of their sentence's mean key (rela/attention/centring.py).
 
-The map is linear and symmetric, so the gradient goes through the same kernel.
-
-Legend: M tokens, C width, BM rows and BC columns of a block; `i_` index, `o_` offsets, `m_` mask, `b_` block.
+One program has a sentence and BC columns. The map is linear and symmetric, so the gradient goes through the same
+kernel.
 """
 
 import torch
@@ -18,7 +17,7 @@ ROWS, COLUMNS = 32, 128
 
 
 def centre_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
-    """k [M, C] minus `share` times the mean of its sentence cu_keys[b]:cu_keys[b + 1]; what comes after the last is copied."""
+    """k [M, C] minus `share` times the mean key of its sentence, rows cu_keys[b] : cu_keys[b + 1]; filler is copied."""
     if k.dim() != 2:
         raise ValueError(f"k has {k.dim()} dimensions; wanted 2, [tokens, width]")
     return torch.ops.rela.centred_keys(k, cu_keys, share)
@@ -38,15 +37,15 @@ def _empty(k, cu_keys, share):
     return torch.empty(k.shape, dtype=k.dtype, device=k.device)
 
 
-def _remember(ctx, inputs, output):
+def _setup_context(ctx, inputs, output):
     ctx.save_for_backward(*inputs[1:])
 
 
-def _differentiate(ctx, gradient):
+def _backward(ctx, gradient):
     return torch.ops.rela.centred_keys(gradient, *ctx.saved_tensors), None, None
 
 
-differentiable_operator(centred_keys, _empty, _remember, _differentiate)
+differentiable_operator(centred_keys, _empty, _setup_context, _backward)
 
 
 @triton.jit(do_not_specialize=["M"])

@@ -1,7 +1,4 @@
-"""The label-smoothed loss of a chunk of logits, and its slope in their place: each logit is read once and written once.
-
-Legend: N tokens, V words; `i_` index, `o_` offsets, `b_` block held in registers.
-"""
+"""The label-smoothed loss of a chunk of logits; the gradient overwrites them: each is read once and written once."""
 
 import torch
 import triton
@@ -17,9 +14,9 @@ WORDS = 32768
 def smoothed_loss(
     logits: Tensor, target: Tensor, smoothing: float, pad: int, wanted: bool, words: int = WORDS
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(loss, nll, slope of the loss in the logits or None) of logits [N, V], summed in float32 over targets that are not `pad`.
+    """(loss, nll, gradient of the loss in the logits or None) of logits [N, V] and targets [N], summed in float32.
 
-    The slope is computed if it is wanted, and overwrites the logits.
+    Targets equal to `pad` do not count. The gradient is computed if it is `wanted`, and overwrites the logits.
     """
     N, V = logits.shape
     BV = min(power_of_2(V), words)

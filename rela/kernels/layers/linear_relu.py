@@ -1,9 +1,7 @@
 """relu(x Wᵀ + b), the first half of a feed-forward layer: the product's own epilogue forward, one kernel backward.
 
-The library adds the bias and rectifies before a product is written. The backward pass hides the gradient where the output was zero
-and takes the bias' gradient, its sum over rows, in one reading.
-
-Legend: N rows, F width of the output; `o_` offsets, `m_` mask, `b_` block held in registers.
+cuBLAS adds the bias and rectifies before a product is written. The backward pass sets the gradient to zero where the
+output was zero and takes the bias' gradient, its sum over rows, in one reading.
 """
 
 import torch
@@ -53,17 +51,17 @@ def _empty_rows(x, weight, bias):
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-def _remember(ctx, inputs, output):
+def _setup_context(ctx, inputs, output):
     ctx.save_for_backward(*inputs[:2], output)
 
 
-def _differentiate(ctx, dy):
+def _backward(ctx, dy):
     x, weight, y = ctx.saved_tensors
     d_product, d_bias = torch.ops.rela.relu_backward(dy, y)
     return d_product @ weight, d_product.mT @ x, d_bias
 
 
-differentiable_operator(fused_linear_relu, _empty_rows, _remember, _differentiate)
+differentiable_operator(fused_linear_relu, _empty_rows, _setup_context, _backward)
 
 
 @triton.jit(do_not_specialize=["N"])

@@ -1,10 +1,9 @@
-"""LayerNorm(x + dropout(change)) as one kernel forward and one backward: what ends every sublayer of a post-norm Transformer.
+"""LayerNorm(x + dropout(change)), the end of a sublayer of a post-norm Transformer: one kernel forward, one backward.
 
-Left to a compiler this takes several times the traffic: sums kept in float32, masks stored. Here the forward pass reads x
-and change and writes y; the backward pass reads them again with dy, recomputes the sum, its moments and the dropout, and
-writes both gradients. Arithmetic is in float32 whatever the tensors are.
-
-Legend: N rows, C width; `i_` index, `o_` offsets, `b_` block [BN, K, W] held in registers (row_blocks.py).
+Left to a compiler this takes several times the traffic: sums kept in float32, masks stored. Here the forward pass
+reads x and change and writes y; the backward pass reads them again with dy, recomputes the sum, its moments and the
+dropout, and writes both gradients. Arithmetic is in float32 whatever the tensors are. Blocks are [BN, P, W], as in
+row_blocks.py.
 """
 
 import torch
@@ -91,18 +90,18 @@ def _empty_rows(x, change, weight, bias, dropout, seed, eps):
     return torch.empty(change.shape, dtype=change.dtype, device=change.device)
 
 
-def _remember(ctx, inputs, output):
+def _setup_context(ctx, inputs, output):
     x, change, weight, _, ctx.dropout, seed, ctx.eps = inputs
     ctx.save_for_backward(x, change, weight, seed)
 
 
-def _differentiate(ctx, dy):
+def _backward(ctx, dy):
     x, change, weight, seed = ctx.saved_tensors
     gradients = torch.ops.rela.residual_norm_backward(dy, x, change, weight, ctx.dropout, seed, ctx.eps)
     return *gradients, None, None, None
 
 
-differentiable_operator(fused_residual_norm, _empty_rows, _remember, _differentiate)
+differentiable_operator(fused_residual_norm, _empty_rows, _setup_context, _backward)
 
 
 def drop_options(dropout: float) -> tuple[int, float]:
@@ -121,10 +120,10 @@ def normal(b_sum, o_c, eps, C: tl.constexpr):
 @triton.jit(do_not_specialize=["N", "drop_below"])
 def residual_forward_kernel(
     x, change, weight, bias, y, seed, drop_below, factor, eps, N, stride_x, stride_change,
-    C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
+    C: tl.constexpr, P: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     o_n = rows_of(tl.program_id(0), BN)
-    o_c = columns(K, W)
+    o_c = columns(P, W)
     b_change = load_block(change, o_n, o_c, stride_change, N, C).to(tl.float32)
     b_x = load_block(x, o_n, o_c, stride_x, N, C).to(tl.float32)
     if seed is not None:
@@ -138,9 +137,9 @@ def residual_forward_kernel(
 def residual_backward_kernel(
     dy, x, change, weight, dx, d_change, partials, seed, drop_below, factor, eps,
     N, stride_dy, stride_x, stride_change,
-    C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
+    C: tl.constexpr, P: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
-    o_c = columns(K, W)
+    o_c = columns(P, W)
     o_n = rows_of(tl.program_id(0), BN)
     b_next_change = load_block(change, o_n, o_c, stride_change, N, C)
     b_next_x = load_block(x, o_n, o_c, stride_x, N, C)
@@ -149,8 +148,8 @@ def residual_backward_kernel(
     if seed is not None:
         key_0, key_1 = dropout_key(seed, 0, 0)
     # the rows are summed once, after the loop
-    b_dweight = tl.zeros([BN, K, W], dtype=tl.float32)
-    b_dbias = tl.zeros([BN, K, W], dtype=tl.float32)
+    b_dweight = tl.zeros([BN, P, W], dtype=tl.float32)
+    b_dbias = tl.zeros([BN, P, W], dtype=tl.float32)
     for i_n in range(tl.program_id(0), tl.cdiv(N, BN), tl.num_programs(0)):
         o_n = rows_of(i_n, BN)
         b_change = b_next_change.to(tl.float32)

@@ -2,8 +2,7 @@
 
 With r = 1 / sqrt(mean(z²) + eps) and n = z · r, the output is y = sigmoid(gate · z) · n · gain. The backward pass
 reads z again and recomputes r: one number a row is cheaper to compute than to keep.
-
-Legend: N rows, C width; `i_` index, `o_` offsets, `b_` block [BN, K, W] held in registers (row_blocks.py).
+Blocks are [BN, P, W], as in row_blocks.py.
 """
 
 import torch
@@ -82,18 +81,18 @@ def _empty_rows(z, gain, gate, eps):
     return torch.empty(z.shape, dtype=z.dtype, device=z.device)
 
 
-def _remember(ctx, inputs, output):
+def _setup_context(ctx, inputs, output):
     z, gain, gate, ctx.eps = inputs
     ctx.save_for_backward(z, gain, gate)
 
 
-def _differentiate(ctx, dy):
+def _backward(ctx, dy):
     z, gain, gate = ctx.saved_tensors
     dz, d_gain, d_gate = torch.ops.rela.gated_rms_norm_backward(dy, z, gain, gate, ctx.eps)
     return dz, d_gain, None if gate is None else d_gate, None
 
 
-differentiable_operator(gated_rms_norm, _empty_rows, _remember, _differentiate)
+differentiable_operator(gated_rms_norm, _empty_rows, _setup_context, _backward)
 
 
 def contiguous(parameter: Tensor | None) -> Tensor | None:
@@ -108,10 +107,10 @@ def inverse_rms(b_z, eps, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["N"])
 def forward_kernel(
-    z, gain, gate, y, eps, N, stride_z, C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr
+    z, gain, gate, y, eps, N, stride_z, C: tl.constexpr, P: tl.constexpr, BN: tl.constexpr, W: tl.constexpr
 ):
     o_n = rows_of(tl.program_id(0), BN)
-    o_c = columns(K, W)
+    o_c = columns(P, W)
     b_z = load_block(z, o_n, o_c, stride_z, N, C).to(tl.float32)
     b_y = b_z * inverse_rms(b_z, eps, C) * load_parameter(gain, o_n, o_c, C)
     if gate is not None:
@@ -122,16 +121,16 @@ def forward_kernel(
 @triton.jit(do_not_specialize=["N"])
 def backward_kernel(
     dy, z, gain, gate, dz, partials, eps, N, stride_z, stride_dy,
-    C: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
+    C: tl.constexpr, P: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
 ):  # fmt: skip
     o_n = rows_of(tl.program_id(0), BN)
-    o_c = columns(K, W)
+    o_c = columns(P, W)
     b_gain = load_parameter(gain, o_n, o_c, C)
     if gate is not None:
         b_gate = load_parameter(gate, o_n, o_c, C)
     # the rows are summed once, after the loop
-    b_dgain = tl.zeros([BN, K, W], dtype=tl.float32)
-    b_dgate = tl.zeros([BN, K, W], dtype=tl.float32)
+    b_dgain = tl.zeros([BN, P, W], dtype=tl.float32)
+    b_dgate = tl.zeros([BN, P, W], dtype=tl.float32)
     b_next_z = load_block(z, o_n, o_c, stride_z, N, C)
     b_next_dy = load_block(dy, o_n, o_c, stride_dy, N, C)
     for i_n in range(tl.program_id(0), tl.cdiv(N, BN), tl.num_programs(0)):

@@ -1,10 +1,8 @@
-"""Blocks of whole rows for norms: as [BN, K, W], so that a warp has a row to itself and nobody waits for other warps.
+"""Blocks of whole rows for norms: as [BN, P, W], so that a warp has a row to itself and need not wait for other warps.
 
-A row of C numbers is K pieces of W = 256, eight numbers for each lane of a warp. Triton lays a block [BN, K, W] out with one warp a
-row and the pieces in registers, so sums over a row need no shared memory. Rows of more than 1024 would take too many registers
-and are spread over all warps.
-
-Legend: N rows, C width; `i_` index, `o_` offsets, `m_` mask, `b_` block held in registers.
+A row of C numbers is P pieces of W = 256, eight numbers for each lane of a warp. Triton lays a block [BN, P, W] out
+with one warp a row and the pieces in registers, so sums over a row need no shared memory. Rows of more than 1024
+would take too many registers and are spread over all warps.
 """
 
 import torch
@@ -30,9 +28,9 @@ def block_plan(z: Tensor) -> dict[str, int]:
     """The shape of a block and its warps, from the width alone."""
     BC = power_of_2(z.shape[-1])
     if BC <= WIDEST:
-        return {"C": z.shape[-1], "K": ceil_div(BC, PIECE), "BN": ROWS, "W": min(BC, PIECE), "num_warps": ROWS}
+        return {"C": z.shape[-1], "P": ceil_div(BC, PIECE), "BN": ROWS, "W": min(BC, PIECE), "num_warps": ROWS}
     BN = max(1, WIDE_ELEMENTS // BC)
-    return {"C": z.shape[-1], "K": 1, "BN": BN, "W": BC, "num_warps": min(32, BN * BC // 256)}
+    return {"C": z.shape[-1], "P": 1, "BN": BN, "W": BC, "num_warps": min(32, BN * BC // 256)}
 
 
 def enough_programs(rows: int, plan: dict[str, int], each: int, device: torch.device) -> int:
@@ -41,9 +39,9 @@ def enough_programs(rows: int, plan: dict[str, int], each: int, device: torch.de
 
 
 @triton.jit
-def columns(K: tl.constexpr, W: tl.constexpr):
-    """The column of each element, [1, K, W]."""
-    return tl.arange(0, K)[None, :, None] * W + tl.arange(0, W)[None, None, :]
+def columns(P: tl.constexpr, W: tl.constexpr):
+    """The column of each element, [1, P, W]."""
+    return tl.arange(0, P)[None, :, None] * W + tl.arange(0, W)[None, None, :]
 
 
 @triton.jit
@@ -54,7 +52,7 @@ def rows_of(i_n, BN: tl.constexpr):
 
 @triton.jit
 def load_block(rows, o_n, o_c, stride, N, C: tl.constexpr):
-    """[BN, K, W] as it is stored; zeros beyond the last row and column."""
+    """[BN, P, W] as it is stored; zeros beyond the last row and column."""
     return tl.load(rows + o_n * stride + o_c, mask=(o_n < N) & (o_c < C), other=0.0)
 
 
@@ -66,7 +64,7 @@ def store_block(rows, o_n, o_c, N, b_rows, C: tl.constexpr):
 
 @triton.jit
 def load_parameter(parameter, o_n, o_c, C: tl.constexpr):
-    """[BN, K, W] in float32, zeros beyond the width: as large as a block, so that it is laid out as one."""
+    """[BN, P, W] in float32, zeros beyond the width: as large as a block, so that it is laid out as one."""
     return tl.load(parameter + o_n * 0 + o_c, mask=(o_n >= 0) & (o_c < C), other=0.0).to(tl.float32)
 
 

@@ -43,8 +43,8 @@ TYPES = [torch.bfloat16, torch.float16]
 @pytest.fixture
 def any_length(monkeypatch):
     """Short problems, too: more edges in less time."""
-    monkeypatch.setattr(hopper, "LEAST", 1)
-    monkeypatch.setattr(hopper, "LEAST_DECODED", 1)
+    monkeypatch.setattr(hopper, "SHORTEST", 1)
+    monkeypatch.setattr(hopper, "FEWEST_DECODE_KEYS", 1)
 
 
 @pytest.fixture
@@ -171,8 +171,8 @@ def poisoned(rows: torch.Tensor, inside: int) -> torch.Tensor:
 def with_and_without(problem: Problem, d_out: torch.Tensor, monkeypatch) -> list[list[torch.Tensor]]:
     """Context and gradients by the Hopper kernels and by the plain ones."""
     answers = []
-    for fits in (hopper.fits, lambda problem: False):
-        monkeypatch.setattr(hopper, "fits", fits)
+    for serves in (hopper.serves, lambda problem: False):
+        monkeypatch.setattr(hopper, "serves", serves)
         answers.append([forward(problem)[0], *backward(problem, d_out, deterministic=False)])
     return answers
 

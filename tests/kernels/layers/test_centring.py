@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from rela.attention.centring import centre_plainly
+from rela.attention.centring import centre_reference
 from rela.kernels.layers.centring import centre_keys
 from rela.packing import Packing
 from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw
@@ -24,7 +24,7 @@ def test_it_is_the_equation(width, lengths, filler, dtype):
         return centre_keys(k, cu, share)
 
     def plain(k):
-        return centre_plainly(k, Packing(cu, len(k)), share.to(torch.promote_types(k.dtype, torch.float32)))
+        return centre_reference(k, Packing(cu, len(k)), share.to(torch.promote_types(k.dtype, torch.float32)))
 
     assert_as_exact_as(fused, plain, k)
 
