@@ -81,7 +81,7 @@ def copy_with_edits(copy: Path, edits: list[tuple[str, str]]) -> None:
 def run_tests(copy: Path, names: str, *files: str) -> int:
     """How many tests of these names pass there; none may fail."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-k", names, "-p", "no:cacheprovider", "-p", "no:warnings", *files],
+        [sys.executable, "-m", "pytest", "-k", names, "-p", "no:cacheprovider", *files],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy)},
         capture_output=True,
