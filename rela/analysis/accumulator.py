@@ -33,7 +33,10 @@ class AttentionSummary:
 
 
 class Accumulator:
-    """Sums of every measure over records of one kind and type; each pair or query weighs the same, however long its sentence."""
+    """Sums of every measure over records of one kind and type.
+
+    Each query (or pair of words) counts the same, however long its sentence is.
+    """
 
     def __init__(self, temperature: float = 1.0):
         self.temperature = temperature

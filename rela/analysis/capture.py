@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -68,7 +68,10 @@ class Encoded:
 
 
 def encode(translator: Translator, source: str, target: str, tokenised: bool) -> tuple[Encoded, Encoded]:
-    """Both sides as the model reads them; a tokenised side that cannot be followed letter by letter is read as it is."""
+    """Both sides as the model reads them.
+
+    A tokenised side whose pieces do not spell its tokens letter by letter is read as it is.
+    """
     sides = [source, target]
     pieces: list[tuple[str, ...] | None] = [None, None]
     if tokenised:
@@ -115,10 +118,10 @@ def capture_batch(
 
 @contextlib.contextmanager
 def observed(attentions: list[MultiheadAttention]) -> Iterator[list[Tensor]]:
-    """While this is open, each packed forward of the attentions adds its weights [B, H, T, S] to the list."""
+    """A list to which each packed forward of the attentions adds its weights [B, H, T, S], while this is open."""
     weights: list[Tensor] = []
 
-    def listen(attention: MultiheadAttention):
+    def observer_of(attention: MultiheadAttention) -> Callable[..., None]:
         def observe(q: Tensor, k: Tensor, queries: Packing, keys: Packing, causal: bool) -> None:
             dense_q, dense_k = queries.pad(q), keys.pad(k)
             allowed = allowed_pairs(queries, keys, causal)
@@ -129,7 +132,7 @@ def observed(attentions: list[MultiheadAttention]) -> Iterator[list[Tensor]]:
 
     try:
         for attention in attentions:
-            attention.observer = listen(attention)
+            attention.observer = observer_of(attention)
         yield weights
     finally:
         for attention in attentions:

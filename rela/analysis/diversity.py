@@ -33,8 +33,8 @@ def jensen_shannon(distributions: Tensor) -> Tensor:
 
     It is 0 when all agree and log H when no two share a key.
     """
-    mixed = torch.special.entr(distributions.mean(dim=-2)).sum(dim=-1)
-    alone = torch.special.entr(distributions).sum(dim=-1).mean(dim=-1)
+    mixed: Tensor = torch.special.entr(distributions.mean(dim=-2)).sum(dim=-1)
+    alone: Tensor = torch.special.entr(distributions).sum(dim=-1).mean(dim=-1)
     return (mixed - alone).clamp(min=0)  # rounding can leave -1e-17 where heads agree
 
 

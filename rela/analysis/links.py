@@ -20,8 +20,8 @@ def word_weights(record: AttentionRecord, shifted: bool = False) -> Tensor:
 
     Target token t takes the row of the step that outputs it (normal attention, α) or of the next step, whose input
     it is (`shifted`, α[1:]). Of the n + 1 rows for y₁ … yₙ </s> each of the two leaves one out. The column of the
-    source's </s> is dropped before anything is compared, since no word link can point there: a row that looks at
-    little else still names the source word it likes best. Pieces are then merged to words.
+    source's </s> is dropped before anything is compared, since no word link can point there: a row whose
+    weight is mostly there still names its best source word. Pieces are then merged to words.
     """
     if record.type != "cross":
         raise ValueError(f"links come from cross attention; the record holds {record.type!r}")

@@ -1,6 +1,7 @@
-"""Tokenised text (gold alignments always are) for a model of raw text: spaces a tokeniser added are not shown to the model.
+"""Tokenised text for a model of raw text: the spaces that a tokeniser added are not shown to the model.
 
-"the drug ( sic ) , then" reaches the model as "the drug (sic), then", and each piece is counted to the token it came from.
+The text of gold alignments is always tokenised. "the drug ( sic ) , then" reaches the model as
+"the drug (sic), then", and each piece counts to the token it came from.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CLOSED_BY = {'"': '"', "'": "'", "„": "“", "“": "”"}
 
 
 def raw_text(tokens: Sequence[str]) -> str:
-    """Tokens as one would write them: punctuation on its word, clitics ('s, n't) too, the two of a pair of quotes inwards."""
+    """Tokens as they are written: punctuation and clitics ('s, n't) at their word, quotation marks at the quotation."""
     text = ""
     glued = True  # nothing stands before the first token
     awaited: set[str] = set()  # the marks that would close a quotation
@@ -31,7 +32,7 @@ def raw_text(tokens: Sequence[str]) -> str:
 
 
 def pieces_by_token(pieces: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...] | None:
-    """The pieces of `raw_text(tokens)`, with the mark of a word's beginning at each token's first piece and nowhere else.
+    """The pieces of `raw_text(tokens)`, marked as the start of a word at each token's first piece and nowhere else.
 
     A piece belongs to the token in which it begins. None where the pieces do not spell the tokens letter by letter (the
     subword model normalises text), or a token begins in the middle of a piece.

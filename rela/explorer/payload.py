@@ -126,7 +126,8 @@ def view_pair(
 
 def surface(translator: Translator, text: str) -> list[str]:
     """The pieces of a text as they were written: an unknown character is itself and not <unk>."""
-    return translator.subwords.processor.encode(tidy(text), out_type=str)
+    pieces: list[str] = translator.subwords.processor.encode(tidy(text), out_type=str)
+    return pieces
 
 
 def attention_of(record: AttentionRecord, labels: dict[str, list[str]]) -> Attention:
@@ -185,7 +186,9 @@ def dequantise(level: Level, layers: int, heads: int) -> np.ndarray:
     """[L, H, T, S], the weights that a level's bytes stand for; what the page's script does."""
     codes = np.frombuffer(zlib.decompress(base64.b64decode(level.weights)), dtype=np.uint8).astype(float)
     shares = (codes - SIGNED_STEPS - 1) / SIGNED_STEPS if level.signed else codes / STEPS
-    return shares.reshape(layers, heads, len(level.queries), len(level.keys)) * np.array(level.largest)[..., None, None]
+    largest = np.array(level.largest)[..., None, None]  # [L, H, 1, 1]
+    weights: np.ndarray = shares.reshape(layers, heads, len(level.queries), len(level.keys)) * largest
+    return weights
 
 
 def reach(allowed: Tensor) -> list[int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import uvicorn
@@ -39,23 +39,7 @@ def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost",
     files = linked_files()
     # No generated documentation: its pages load scripts from elsewhere.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-
-    @app.middleware("http")
-    async def guard(request: Request, call_next: Callable) -> Response:
-        # A name of somebody else's that points here (DNS rebinding) must not open the door to a foreign page.
-        host = request.headers.get("host", "").lower()
-        known = (host if host.endswith("]") else host.rpartition(":")[0] or host) in hosts
-        response = await call_next(request) if known else refusal(f"wanted a request to {' or '.join(hosts)}", 421)
-        response.headers.update(HEADERS)
-        return response
-
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:
-        return refusal(str(error), error.status)
-
-    @app.exception_handler(HTTPException)
-    async def no_such_page(request: Request, error: HTTPException) -> JSONResponse:
-        return refusal(str(error.detail), error.status_code)
+    add_refusals(app, hosts)
 
     @app.get("/")
     async def page() -> Response:
@@ -90,7 +74,29 @@ def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost",
     return app
 
 
+def add_refusals(app: FastAPI, hosts: tuple[str, ...]) -> None:
+    """Refuse requests to other hosts, and answer every error with one line of JSON."""
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        # With DNS rebinding another site's name points to this machine; its pages must not be answered.
+        host = request.headers.get("host", "").lower()
+        known = (host if host.endswith("]") else host.rpartition(":")[0] or host) in hosts
+        response = await call_next(request) if known else refusal(f"wanted a request to {' or '.join(hosts)}", 421)
+        response.headers.update(HEADERS)
+        return response
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> JSONResponse:
+        return refusal(str(error), error.status)
+
+    @app.exception_handler(HTTPException)
+    async def no_such_page(request: Request, error: HTTPException) -> JSONResponse:
+        return refusal(str(error.detail), error.status_code)
+
+
 def refusal(message: str, status: int) -> JSONResponse:
+    """The answer to a request that is refused."""
     return JSONResponse({"error": " ".join(message.split())}, status_code=status)
 
 

@@ -1,4 +1,4 @@
-"""How well a model believes a sentence pair: its null rate and its log-probability, from one forward pass."""
+"""Scores of a sentence pair: its null rate and its log-probability, from one forward pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PairScore:
     """What ranks a sentence pair."""
 
     null_rate: float
-    """The null rate of cross attention over all layers, heads and target tokens: what the paper ranks by. Low is good."""
+    """Of cross attention, over all layers, heads and target tokens: what the paper ranks by. Low is good."""
     log_prob: float
     """Log-probability of the target for each of its subwords, </s> included. High is good."""
 

@@ -1,4 +1,7 @@
-"""Scores on disk while they are being made: append-only parts and a journal of finished blocks, so that work can stop at any moment."""
+"""Scores on disk while they are being made, so that work can stop at any moment.
+
+Each process appends to a file of scores and to a journal of finished blocks.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The paper's figures: one function a figure, measures or a record in, Axes out. Matplotlib lives here and nowhere else."""
+"""The paper's figures: one function a figure, measures or a record in, Axes out. Only here is matplotlib imported."""

@@ -39,8 +39,9 @@ def training_curves(logs: Mapping[str, Sequence[Row]]) -> tuple[Axes, Axes]:
         style = styles[name]
         line = {"color": style.color, "linewidth": 1.4}
         losses.plot([row["step"] for row in train], [row["nll"] for row in train], linestyle=SOLID, label=name, **line)
-        losses.plot([row["step"] for row in valid], [row["nll"] for row in valid], linestyle=DASHED, marker=style.marker,
-                    markersize=style.size, markeredgecolor="white", label=f"{name}, validation", **line)  # fmt: skip
+        marks = {"marker": style.marker, "markersize": style.size, "markeredgecolor": "white", **line}
+        steps, values = [row["step"] for row in valid], [row["nll"] for row in valid]
+        losses.plot(steps, values, linestyle=DASHED, label=f"{name}, validation", **marks)
         speeds.plot(
             [row["step"] for row in train], [row["tokens_per_second"] / 1000 for row in train], label=name, **line
         )

@@ -1,4 +1,4 @@
-"""How every figure looks and is saved: colours that colour-blind readers tell apart, and a line and marker for each as well."""
+"""How every figure looks and is saved: colours that colour-blind readers tell apart, and a marker for each colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of the best and worst pairs of a filtered corpus, on one page, to judge by eye as the paper does."""
+"""A page with a sample of the best and worst pairs of a filtered corpus, to judge by eye as the paper does."""
 
 from __future__ import annotations
 
@@ -37,21 +37,23 @@ def write_filter_page(
     order = best_first(rank_values(scores, summary.by))
     best, worst = draw(order, sample, seed)
     texts = fetch_lines(source, target, {*best, *worst})
+    quantiles = [
+        {"quantile, %": q, "null rate": summary.null_rate[q], "log-prob": summary.log_prob[q]}
+        for q in summary.null_rate
+    ]
     parts = [
         paragraph(
-            f"{summary.pairs:,} pairs ranked by {summary.by}. Below are {len(best)} drawn from the best and {len(worst)} from the "
-            "worst of them, in order of rank. Null rate: the share of target tokens for which a head of cross "
-            "attention looks at nothing, over all layers and heads; low is good. Log-prob: of the target, for each "
-            "subword; high is good."
+            f"{summary.pairs:,} pairs ranked by {summary.by}. Below are {len(best)} drawn from the best and "
+            f"{len(worst)} from the worst of them, in order of rank. Null rate: the share of target tokens for which a "
+            "head of cross attention looks at nothing, over all layers and heads; low is good. Log-prob: of the "
+            "target, for each subword; high is good."
         ),
-        table(
-            [{"quantile, %": q, "null rate": summary.null_rate[q], "log-prob": summary.log_prob[q]} for q in summary.null_rate]
-        ),
+        table(quantiles),
         heading("Best"),
         pair_table(best, scores, texts),
         heading("Worst"),
         pair_table(worst, scores, texts),
-    ]  # fmt: skip
+    ]
     with whole_file(path) as file:
         file.write(page("Best and worst pairs", parts).encode())
 

@@ -31,7 +31,8 @@ def heads_pictures(report: Report) -> Iterator[Picture]:
 
 def draw_heads(report: Report, selection: Selection) -> Drawing:
     """Figures 7 to 9: the heads of one layer for one sentence pair; one head alone is drawn larger."""
-    from rela.plots.heads import heads_of_layer, heatmap
+    from rela.plots.heads import heads_of_layer
+    from rela.plots.heatmap import heatmap
 
     example = find_example(report, selection)
     record = example.true[selection.type]

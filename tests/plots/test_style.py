@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from rela.plots.heads import heads_of_layer, heatmap
+from rela.plots.heads import heads_of_layer
+from rela.plots.heatmap import heatmap
 from rela.plots.style import figure_of, save_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -56,7 +57,7 @@ def test_a_format_nobody_can_write_leaves_nothing(make_record, tmp_path):
 
 
 def test_pyplot_is_never_imported():
-    code = "import sys, rela.report.write, rela.report.single; print('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, rela.plots.heads, rela.plots.layers, rela.plots.noise, rela.report.write; print('matplotlib.pyplot' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 

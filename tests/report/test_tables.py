@@ -1,0 +1,20 @@
+"""Tables as CSV, and numbers without pictures."""
+
+import csv
+import io
+import subprocess
+import sys
+
+from rela.report.tables import csv_text
+
+
+def test_columns_are_those_of_all_rows():
+    rows = [{"model": "a, b", "x": 0.1}, {"model": 'c "d"', "y": 2}]
+    found = list(csv.DictReader(io.StringIO(csv_text(rows))))
+    assert found == [{"model": "a, b", "x": "0.1", "y": ""}, {"model": 'c "d"', "x": "", "y": "2"}]
+
+
+def test_numbers_need_no_matplotlib():
+    code = "import sys, rela.report.measure, rela.report.tables; print('matplotlib' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
