@@ -15,6 +15,7 @@ from rela.decoding.translate import Translator
 from rela.evaluation.link_files import read_links
 from rela.evaluation.scores import bleu, chrf
 from rela.report.measure import ModelReport, measure
+from rela.report.parallel_text import ParallelText
 
 WAYS = {"normal": False, "shifted": True}
 
@@ -44,10 +45,9 @@ def attention(
     if gold is not None:
         links = read_links(data / gold.links, gold.one_based, gold.flip)[:limit]
         gold_pairs = gold_text(gold, data)[:limit]
-    report = measure(
-        {"model": translator}, pairs, links, examples=0, noise={}, gold_pairs=gold_pairs,
-        gold_tokenised=gold is not None and gold.tokenised,
-    )  # fmt: skip
+    tokenised = gold is not None and gold.tokenised
+    measured = ParallelText(pairs, links, gold_pairs, gold_tokenised=tokenised, noise={})
+    report = measure({"model": translator}, measured, examples=0)
     return {"pairs": len(pairs), "gold": None if links is None else len(links), **numbers(report.models["model"])}
 
 
