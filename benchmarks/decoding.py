@@ -26,12 +26,12 @@ import torch
 
 from benchmarks.common import add_sizes, facts, marian, median_ratio, model_config, rounded, sizes_of
 from rela.config import DecodeConfig
+from rela.data.subwords import EOS, PAD
 from rela.decoding.beam import beam_search
-from rela.decoding.engines.choose import Engine, why_not_graphs
-from rela.decoding.engines.gpu_search import Layout, lay_out
-from rela.decoding.translate import BOS, EOS, PAD, UNK, reorder
+from rela.decoding.engines.choose import Engines, why_not_graphs
+from rela.decoding.engines.gpu_batches import split_batch
+from rela.decoding.pipeline import SPECIAL
 from rela.model.transformer import Transformer
-from rela.packing import Packing
 
 Side = Callable[[list[list[int]]], None]
 """Translates a batch of sources, each to as many tokens as it has."""
@@ -146,41 +146,25 @@ def rela_side(name: str, options: argparse.Namespace, device: torch.device) -> S
     decode = DecodeConfig(
         beam=options.beam, length_penalty=options.length_penalty, precision=options.precision, engine=engine or "auto"
     )
-    chosen = Engine(model)
+    engines = Engines(model)
     if not engine and (reason := why_not_graphs(model, decode)):
         print(f"{kind} by the reference: {reason}")
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
         limits = [len(source) for source in sources]
-        search = chosen.search_for(decode)
-        if search is not None:
-            found = list(search.search_later(lay_out(sources, limits, options.beam), nbest=1)())
+        gpu_engine = engines.gpu_engine(decode)
+        if gpu_engine is not None:
+            found = list(gpu_engine.launch(split_batch(sources, limits, options.beam), nbest=1)())
         else:
-            with chosen.reference_precision(decode):
-                found = reference_search(model, sources, limits, decode)
+            with engines.autocast(decode):
+                found = beam_search(
+                    engines.stepwise_engine(decode), sources, torch.tensor(limits, device=device), beam=decode.beam,
+                    special=SPECIAL, alpha=decode.length_penalty,
+                )  # fmt: skip
         assert all(len(best[0].tokens) == limit for best, limit in zip(found, limits, strict=True))
 
     return translate
-
-
-def reference_search(model: Transformer, sources: list[list[int]], limits: list[int], decode: DecodeConfig) -> list:
-    device = model.output.weight.device
-    layout = Layout.of(sources)
-    ends = torch.from_numpy(layout.starts + layout.lengths)
-    packing = Packing(torch.cat([torch.zeros(1, dtype=torch.int32), ends]).to(device), int(layout.lengths.max()))
-    ids, positions = (torch.from_numpy(array).long().to(device) for array in (layout.ids, layout.positions))
-    return beam_search(
-        model.decode_step,
-        model.start(model.encode(ids, positions, packing), packing),
-        torch.tensor(limits, device=device),
-        beam=decode.beam,
-        bos=BOS,
-        eos=EOS,
-        alpha=decode.length_penalty,
-        banned=(PAD, BOS, UNK),
-        reorder=reorder,
-    )
 
 
 def marian_side(options: argparse.Namespace, device: torch.device) -> Side:

@@ -37,13 +37,13 @@ from numpy.typing import NDArray
 
 from benchmarks.common import add_sizes, facts, marian, median_ratio, model_config, rounded, sizes_of
 from rela.config import DecodeConfig
-from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.data.subwords import EOS, PAD
 from rela.decoding.beam import beam_search
-from rela.decoding.engines.int8 import QuantisedTransformer
-from rela.decoding.translate import reorder
+from rela.decoding.engines.int8 import Int8Engine
+from rela.decoding.engines.reference import ReferenceEngine
+from rela.decoding.pipeline import SPECIAL
 from rela.files import write_text
 from rela.model.transformer import Transformer
-from rela.packing import Packing
 
 Side = Callable[[list[list[int]]], None]
 """Translates a batch of sources by `--steps` decoder steps."""
@@ -163,30 +163,14 @@ def random_model(kind: str, options: argparse.Namespace) -> Transformer:
 
 def rela_side(kind: str, precision: str, options: argparse.Namespace) -> Side:
     """Our own search, as the Translator runs it on a CPU."""
-    exact = random_model(kind, options)
-    model = QuantisedTransformer(exact) if precision == "int8" else exact
+    model = random_model(kind, options)
+    engine = Int8Engine(model) if precision == "int8" else ReferenceEngine(model)
     alpha = DecodeConfig().length_penalty
 
     @torch.inference_mode()
     def translate(sources: list[list[int]]) -> None:
-        sources = [[*source, EOS] for source in sources]
-        padding = [sources[-1]] * (precision == "fp32" and len(sources) % 2)  # fp32 is faster on an even number
-        together = [*sources, *padding]
-        lengths = torch.tensor([len(source) for source in together], dtype=torch.int32)
-        packing = Packing(torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).int()]), int(lengths.max()))
-        ids = torch.tensor([token for source in together for token in source])
-        positions = torch.cat([torch.arange(length) for length in lengths.tolist()])
-        found = beam_search(
-            model.decode_step,
-            model.start(model.encode(ids, positions, packing), packing),
-            torch.full((len(together),), options.steps - 1),
-            beam=options.beam,
-            bos=BOS,
-            eos=EOS,
-            alpha=alpha,
-            banned=(PAD, BOS, UNK),
-            reorder=reorder,
-        )
+        limits = torch.full((len(sources),), options.steps - 1)
+        found = beam_search(engine, sources, limits, beam=options.beam, special=SPECIAL, alpha=alpha)
         assert all(len(best[0].tokens) == options.steps - 1 for best in found)  # and </s>
 
     return translate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import torch
 from torch import Tensor
@@ -32,6 +33,11 @@ def has_bf16(device: torch.device) -> bool:
 def triton_is_installed() -> bool:
     """Whether Triton can be imported."""
     return TRITON_IS_INSTALLED
+
+
+def triton_is_interpreted() -> bool:
+    """Whether Triton's interpreter runs the kernels, on a CPU: what tests do."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def triton_serves(x: Tensor) -> bool:

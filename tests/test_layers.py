@@ -23,7 +23,7 @@ LAYERS = [
 ]  # fmt: skip
 KERNEL_USERS = ("attention/dispatch.py", "attention/centring.py", "attention/packed.py", "attention/norms.py",
                 "model/layers.py", "model/residual.py", "training/linear_cross_entropy.py", "decoding/engines/gpu_network.py",
-                "decoding/engines/gpu_search.py")  # fmt: skip
+                "decoding/engines/gpu_buffers.py", "decoding/engines/gpu_search.py")  # fmt: skip
 # Who may import what is heavy or not everywhere to be had.
 HOMES = {
     "matplotlib": ("plots",),

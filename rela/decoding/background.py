@@ -1,14 +1,14 @@
-"""Work done in a thread while the device, or the caller, does something else."""
+"""Work done while something else is under way: in a thread, or in pieces while the device computes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
-class Ahead:
-    """A call under way in a thread of its own; `result` waits for it and raises what it raised.
+class Background:
+    """A call that runs in its own thread; `result` waits for it and raises what it raised.
 
     The thread is a daemon: one that waits for a line of input never keeps the program from ending.
     """
@@ -26,7 +26,7 @@ class Ahead:
             self.error = error
 
     @property
-    def is_there(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether `result` would neither wait nor raise."""
         return not self.thread.is_alive() and self.error is None
 
@@ -35,3 +35,23 @@ class Ahead:
         if self.error is not None:
             raise self.error
         return self.value
+
+
+HostWork = Iterator[object]
+"""Short pieces of work, one at each `next`, that the calling thread does while it waits for the device.
+
+A thread would not do for them: while it makes text, it holds Python's global lock, and the next step is launched late.
+"""
+NO_WORK: HostWork = iter(())
+
+
+def finish(work: HostWork) -> None:
+    """Do the pieces that are left."""
+    for _ in work:
+        pass
+
+
+def work_until(is_ready: Callable[[], bool], work: HostWork) -> None:
+    """Do pieces of work, one at a time, until something is ready or no piece is left."""
+    while not is_ready() and next(work, NO_WORK) is not NO_WORK:
+        pass

@@ -1,22 +1,18 @@
-"""Beam search over a step function; it knows no model. Greedy search is a beam of one."""
+"""Beam search over an `Engine`; it knows no model. Greedy search is a beam of one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
-"""(the last token of every row [R], state) → (log-probabilities of the next one [R, V], to be overwritten; state)."""
-Reorder = Callable[[Any, Tensor, Tensor | None], Any]
-"""(state, rows, sentences) → the state whose row i is what row `rows[i]` was, for `sentences` alone if not None."""
+from rela.decoding.engines.engine import Engine
 
-
-# Values among which the largest is found at once.
+# The largest values of a row are searched for in blocks of this many.
 BLOCK = 128
 
 
@@ -29,53 +25,69 @@ class Hypothesis:
     score: float
 
 
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids that search treats apart: what a translation begins and ends with, and what is never in one."""
+
+    bos: int
+    eos: int
+    banned: tuple[int, ...] = ()
+
+
 def length_penalty(length: Tensor | int, alpha: float) -> Any:
     """((5 + length) / 6)^α, what Vaswani et al. divide a log-probability by; </s> counts as a token."""
     return ((5.0 + length) / 6.0) ** alpha
 
 
-def keep_state(state: Any, rows: Tensor, sentences: Tensor | None) -> Any:
-    """Reorder for a state that is the same in every row."""
-    return state
-
-
 def beam_search(
-    step: Step,
-    state: Any,
+    engine: Engine,
+    sources: Sequence[Sequence[int]],
     max_lengths: Tensor,
     *,
     beam: int,
-    bos: int,
-    eos: int,
+    special: SpecialTokens,
     alpha: float = 0.6,
-    banned: tuple[int, ...] = (),
-    reorder: Reorder = keep_state,
-    row_multiple: int = 1,
 ) -> list[list[Hypothesis]]:
-    """The best finished hypotheses of each sentence, best first, at most `beam` of them.
+    """The best finished hypotheses of each source, best first, at most `beam` of them.
 
-    `max_lengths` [B] limits each sentence's tokens, </s> not counted; at the limit only </s> may follow.
-    `state` must serve B · `beam` rows, the beams of a sentence one after another. A sentence is done when no
-    living hypothesis can still beat the worst of its `beam` finished ones, whatever follows: log-probabilities
-    only fall, so log_prob / penalty(longest) bounds what it can become. Sentences that are done leave the
-    batch; `row_multiple` keeps the number of rows a multiple of it while they do. A beam of one is greedy.
+    `max_lengths` [B] limits each translation's tokens, </s> not counted; at the limit only </s> may follow. A sentence
+    is done when no hypothesis that is still alive can beat the worst of its `beam` finished ones, whatever follows.
+    Log-probabilities only fall, so log_prob / penalty(longest) bounds what a hypothesis can become. Sentences that are
+    done leave the batch; the number of rows stays a multiple of the engine's `row_multiple`.
     """
-    search = Search(max_lengths, beam, eos, alpha, banned)
-    tokens = torch.full((search.sentences * beam,), bos, dtype=torch.long, device=max_lengths.device)
+    padding = padding_sentences(len(sources), beam, engine.row_multiple)
+    state = engine.start(engine.encode(pad_batch(sources, padding)))
+    search = Search(pad_lengths(max_lengths, padding), beam, special.eos, alpha, special.banned)
+    tokens = torch.full((search.sentences * beam,), special.bos, dtype=torch.long, device=max_lengths.device)
     while True:
-        log_probs, state = step(tokens, state)
+        log_probs, state = engine.step(tokens, state)
         rows = search.advance(log_probs)
         if bool(search.done.all()):
-            return search.results()
-        keep = search.keep_undone(row_multiple)
+            return search.results()[: len(sources)]
+        keep = search.keep_undone(engine.row_multiple)
         if keep is not None:
             rows = rows.view(-1, beam)[keep].flatten()
-        state = reorder(state, rows, keep)
+        state = engine.reorder(state, rows, keep)
         tokens = search.last_tokens()
 
 
+def padding_sentences(sentences: int, beam: int, row_multiple: int) -> int:
+    """How many more sentences make the number of rows, `beam` for each, a multiple of `row_multiple`."""
+    return -sentences % (math.lcm(row_multiple, beam) // beam)
+
+
+def pad_batch(items: Sequence[Any], padding: int) -> list[Any]:
+    """The items and, as padding, the last one again `padding` times."""
+    return [*items, *[items[-1]] * padding] if padding else list(items)
+
+
+def pad_lengths(max_lengths: Tensor, padding: int) -> Tensor:
+    """The same for a tensor [B]."""
+    return torch.cat([max_lengths, max_lengths[-1:].expand(padding)])
+
+
 class Search:
-    """The living and finished hypotheses of a batch; all tensors, so that a step is a handful of kernels."""
+    """The alive and finished hypotheses of a batch; all tensors, so that a step is a handful of kernels."""
 
     def __init__(self, max_lengths: Tensor, beam: int, eos: int, alpha: float, banned: tuple[int, ...]) -> None:
         device, sentences = max_lengths.device, max_lengths.numel()
@@ -84,7 +96,7 @@ class Search:
         self.max_lengths = max_lengths
         self.length = 0
         self.longest = int(max_lengths.max()) + 1 if sentences else 0
-        # Living hypotheses: one at first, so that the first step does not pick the same token `beam` times.
+        # One is alive at first, so that the first step does not pick the same token `beam` times.
         self.alive = torch.full((sentences, beam), float("-inf"), device=device)
         self.alive[:, 0] = 0.0
         self.alive_tokens = torch.zeros(sentences, beam, self.longest, dtype=torch.long, device=device)
@@ -94,11 +106,10 @@ class Search:
         self.finished_tokens = torch.zeros_like(self.alive_tokens)
         self.done = torch.zeros(sentences, dtype=torch.bool, device=device)
         self.order = torch.arange(sentences, device=device)  # which sentence of the caller each one is
-        self.answers: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self.answered = [False] * sentences
+        self.collected: list[list[Hypothesis] | None] = [None] * sentences
 
     def advance(self, log_probs: Tensor) -> Tensor:
-        """Take one step's log-probabilities [R, V]; the row each new living hypothesis grew from, [R]."""
+        """The row [R] that each hypothesis now alive continues, after a step with log-probabilities [R, V]."""
         log_probs[:, self.banned] = float("-inf")
         at_limit = self.length >= self.max_lengths
         if bool(at_limit.any()):
@@ -106,8 +117,8 @@ class Search:
                 torch.arange(log_probs.size(-1), device=log_probs.device) != self.eos
             )
             log_probs = log_probs.masked_fill(no_word, float("-inf"))
-        # 2 · beam candidates: even if `beam` of them end here, `beam` others live on. A beam of one follows the best
-        # token alone, be it </s>: that is greedy search. No row gives more of them than there are in all.
+        # 2 · beam candidates: even if `beam` of them end here, `beam` others stay alive. A beam of one follows the best
+        # token alone, be it </s>: that is greedy search. No row has more candidates than are kept in all.
         candidates = 2 * self.beam if self.beam > 1 else 1
         best, token = largest(log_probs, min(candidates, log_probs.size(-1)))  # [R, candidates]
         width = best.size(-1)
@@ -145,47 +156,49 @@ class Search:
             self.alive_tokens[..., self.length - 1] = token.gather(1, kept)
 
     def cannot_improve(self) -> Tensor:
-        """[B], True where the best living hypothesis cannot beat the worst finished one any more."""
+        """[B], True where the best hypothesis alive cannot beat the worst finished one any more."""
         bound = self.alive[:, 0] / length_penalty(self.max_lengths + 1, self.alpha)
         return (self.finished[:, -1] >= bound) | torch.isneginf(self.alive[:, 0])
 
     def keep_undone(self, row_multiple: int) -> Tensor | None:
-        """Let sentences that are done leave; the indices of those that stay, or None if all do.
+        """The indices of the sentences that stay when those that are done leave, or None if all stay.
 
-        Where `row_multiple` wants more rows than the undone sentences have, done ones stay as company.
+        Where `row_multiple` wants more rows than the undone sentences have, done ones stay as padding.
         """
         undone = (~self.done).nonzero().flatten()
-        group = math.lcm(row_multiple, self.beam) // self.beam
-        room = -(-undone.numel() // group) * group
-        if room >= self.alive.size(0):
+        padding = padding_sentences(undone.numel(), self.beam, row_multiple)
+        if undone.numel() + padding >= self.alive.size(0):
             return None
         self.collect(self.done)
-        company = self.done.nonzero().flatten()[: room - undone.numel()]
-        keep = torch.cat([undone, company])
+        keep = torch.cat([undone, self.done.nonzero().flatten()[:padding]])
         for name in ("alive", "alive_tokens", "finished", "finished_log_probs", "finished_lengths", "finished_tokens",
                      "done", "order", "max_lengths", "parents"):  # fmt: skip
             setattr(self, name, getattr(self, name)[keep])
         return keep
 
     def collect(self, which: Tensor) -> None:
-        """Store the finished hypotheses of some sentences as answers."""
+        """Copy the finished hypotheses of some sentences to the host, those of each sentence once."""
         for index in which.nonzero().flatten().tolist():
-            place = int(self.order[index])
-            if self.answered[place]:
-                continue
-            self.answered[place] = True
-            scores, log_probs = self.finished[index].tolist(), self.finished_log_probs[index].tolist()
-            for i, length in enumerate(self.finished_lengths[index].tolist()):
-                if scores[i] > float("-inf"):
-                    tokens = tuple(self.finished_tokens[index, i, :length].tolist())
-                    self.answers[place].append(Hypothesis(tokens, log_probs[i], scores[i]))
+            sentence = int(self.order[index])
+            if self.collected[sentence] is None:
+                self.collected[sentence] = self.hypotheses(index)
+
+    def hypotheses(self, index: int) -> list[Hypothesis]:
+        """The finished hypotheses of the sentence that is now at `index`."""
+        scores, log_probs = self.finished[index].tolist(), self.finished_log_probs[index].tolist()
+        found = []
+        for i, length in enumerate(self.finished_lengths[index].tolist()):
+            if scores[i] > float("-inf"):
+                tokens = tuple(self.finished_tokens[index, i, :length].tolist())
+                found.append(Hypothesis(tokens, log_probs[i], scores[i]))
+        return found
 
     def last_tokens(self) -> Tensor:
         return self.alive_tokens[..., self.length - 1].flatten()
 
     def results(self) -> list[list[Hypothesis]]:
         self.collect(torch.ones_like(self.done))
-        return self.answers
+        return [hypotheses or [] for hypotheses in self.collected]
 
 
 def gather_beams(values: Tensor, index: Tensor) -> Tensor:

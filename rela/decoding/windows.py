@@ -1,4 +1,4 @@
-"""Lines in, groups of them out: read ahead, sorted by length, and cut to what is translated together."""
+"""Windows of lines, cut into batches of similar length; a large window is read while the one before is translated."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rela.decoding.background import Ahead
+from rela.decoding.background import Background
 
-# Lines that are read, sorted by length and translated together when input is streamed.
+# Lines that are read and sorted by length together when input is streamed.
 WINDOW = 2048
 
 
 @dataclass(frozen=True)
-class Group:
+class LineBatch:
     """Lines of a window that are translated together."""
 
     ids: list[list[int]]
-    """Subwords of each."""
+    """Subwords of each line."""
     numbers: list[int]
     """Of the lines, in the whole input."""
-    places: list[int]
+    indices: list[int]
     """Of the lines, in their window."""
-    answers: list[Any]
-    """Of all lines of the window, for those who translate to fill in."""
-    end_window: bool
-    """Whether no other group of the window follows."""
+    results: list[Any]
+    """One for each line of the whole window, shared by its batches; None until the line is translated."""
+    is_last: bool
+    """Whether no other batch of the window follows."""
 
 
-def groups_of(
+def line_batches(
     read: Callable[[int], list[list[int]]], window: int, tokens: int, most: int | None = None
-) -> Iterator[Group | None]:
-    """Groups of at most `tokens` tokens and `most` lines; `read` gives a window of lines, from the one with a number on.
+) -> Iterator[LineBatch | None]:
+    """Batches of at most `tokens` tokens and `most` lines; `read(n)` gives a window of lines, the first of them line n.
 
-    None where what follows may not be there yet, or may not come: a time to give the answers one has.
+    None comes where the next window may not have arrived yet, or may never: the time to give the results so far.
     """
     number = 0
     ids = read(number)
     while ids:
         # A window this large is no dialogue: the next one is read while this one is translated.
-        ahead = Ahead(read, number + len(ids)) if window >= WINDOW else None
-        answers: list[Any] = [None] * len(ids)
+        following = Background(read, number + len(ids)) if window >= WINDOW else None
+        results: list[Any] = [None] * len(ids)
         batches = list(batches_by_length([len(sentence) for sentence in ids], tokens, most))
-        for places in batches:
-            numbers = [number + place for place in places]
-            yield Group([ids[place] for place in places], numbers, places, answers, places is batches[-1])
-        if ahead is None or not ahead.is_there:
+        for indices in batches:
+            numbers = [number + index for index in indices]
+            yield LineBatch([ids[index] for index in indices], numbers, indices, results, indices is batches[-1])
+        if following is None or not following.is_ready:
             yield None
         number += len(ids)
-        ids = read(number) if ahead is None else ahead.result()
+        ids = read(number) if following is None else following.result()
 
 
 def batches_by_length(lengths: list[int], tokens: int, most: int | None = None) -> Iterator[list[int]]:
-    """Indices, longest first, in groups of at most `most` whose longest sentence times count is at most `tokens` (or of one)."""
+    """Indices, longest first, in batches of at most `most`, padded to at most `tokens` tokens (or of one sentence)."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     start = 0
     while start < len(order):

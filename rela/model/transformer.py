@@ -12,15 +12,9 @@ from rela.attention.cache import KVCache
 from rela.config import ModelConfig
 from rela.model.embedding import Embedding
 from rela.model.layers import DecoderLayer, EncoderLayer
+from rela.model.padding import padded_keys
 from rela.model.state import DecoderState
 from rela.packing import Packing
-
-# Keys are padded to a multiple of this: vectorised sums then fall into the same lanes whatever the longest
-# sentence of a batch is, so a sentence's translation does not depend on its neighbours.
-KEY_MULTIPLE = 16
-# PyTorch multiplies matrices by another kernel, which sums in another order, where rows · columns · inner size is below
-# this; keys are padded beyond it, or a short sentence's last bits would depend on whether a longer one is beside it.
-SMALL_PRODUCT = 400
 
 
 class Transformer(nn.Module):
@@ -65,8 +59,7 @@ class Transformer(nn.Module):
 
     def start(self, memory: Tensor, sources: Packing) -> DecoderState:
         """The state before the first decoder step: cross keys and values of each sentence, projected once."""
-        head = self.config.width // self.config.heads
-        longest = round_up(max(sources.max_seqlen, SMALL_PRODUCT // head + 1), KEY_MULTIPLE)
+        longest = padded_keys(sources.max_seqlen, self.config.width // self.config.heads)
         dense = sources.pad(memory[:, None], longest)[:, 0]  # [B, S, C]
         memories = [layer.cross.remember(dense) for layer in self.decoder]
         # Laid out once as they will be after sentences have left, so that no step sees another layout, or copies them.
@@ -115,8 +108,3 @@ class Transformer(nn.Module):
             counts[name] = sum(parameter.numel() for parameter in new)
             seen |= new
         return counts
-
-
-def round_up(number: int, multiple: int) -> int:
-    """The smallest multiple that is not below the number."""
-    return -(-number // multiple) * multiple

@@ -1,16 +1,46 @@
-"""Reading ahead in a thread of its own."""
+"""Work in the background: its result or its error, and a program that ends although a thread still waits."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+
+import pytest
+
+from rela.decoding.background import NO_WORK, Background, finish, work_until
+
+
+def test_a_result_is_waited_for_and_an_error_is_raised():
+    allowed = threading.Event()
+    call = Background(lambda number: allowed.wait(60) and number + 1, 2)
+    assert not call.is_ready
+    allowed.set()
+    assert call.result() == 3
+    call.thread.join()
+    assert call.is_ready
+    broken = Background(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        broken.result()
+    assert not broken.is_ready
+
+
+def test_pieces_of_work_are_done_until_something_is_ready():
+    done: list[int] = []
+    work = (done.append(number) for number in range(5))
+    work_until(lambda: len(done) == 2, work)
+    assert done == [0, 1]
+    work_until(lambda: False, iter(()))
+    work_until(lambda: False, NO_WORK)
+    finish(work)
+    assert done == [0, 1, 2, 3, 4]
 
 
 def test_a_thread_that_waits_for_input_does_not_spoil_the_end():
     """Python's own stdin, held by a thread at exit, would be a fatal error."""
     program = (
-        "import time\nfrom rela.data.corpus import open_text\nfrom rela.decoding.background import Ahead\n"
-        "Ahead(lambda: open_text('-').readline())\ntime.sleep(0.3)\nprint('over')\n"
+        "import time\nfrom rela.data.corpus import open_text\nfrom rela.decoding.background import Background\n"
+        "Background(lambda: open_text('-').readline())\ntime.sleep(0.3)\nprint('over')\n"
     )
     waiting = subprocess.Popen(
         [sys.executable, "-c", program],

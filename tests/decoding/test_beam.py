@@ -10,16 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rela.decoding.beam import Hypothesis, beam_search, length_penalty
-from tests.decoding.scripted import BANNED, BOS, EOS, Table
+from tests.decoding.scripted import BANNED, BOS, EOS, SPECIAL, Script, Table
 
 
-def search(
-    table: Table, limits: list[int], beam: int, alpha: float = 0.6, row_multiple: int = 1
-) -> list[list[Hypothesis]]:
-    return beam_search(
-        table.step, table.start(len(limits), beam), torch.tensor(limits), beam=beam, bos=BOS, eos=EOS, alpha=alpha,
-        banned=BANNED, reorder=table.reorder, row_multiple=row_multiple,
-    )  # fmt: skip
+def search(table: Table, limits: list[int], beam: int, alpha: float = 0.6) -> list[list[Hypothesis]]:
+    sources = [[sentence] for sentence in range(len(limits))]
+    return beam_search(table, sources, torch.tensor(limits), beam=beam, special=SPECIAL, alpha=alpha)
 
 
 def assert_same(found: list[Hypothesis], wanted: list[Hypothesis]) -> None:
@@ -35,7 +31,7 @@ def test_a_scripted_model_is_followed():
         log_probs[:, [5, 7, EOS][position]] = 0.0
         return log_probs, position + 1
 
-    (best, *_), *_ = beam_search(step, 0, torch.tensor([6]), beam=1, bos=BOS, eos=EOS)
+    (best, *_), *_ = beam_search(Script(step, 0), [[9]], torch.tensor([6]), beam=1, special=SPECIAL)
     assert best == Hypothesis((5, 7), 0.0, 0.0)
 
 
@@ -45,8 +41,8 @@ def test_a_beam_wide_enough_is_exhaustive_search(alpha, row_multiple):
     """All 2^4 prefixes fit into the beam, so nothing is pruned; sentences have limits of their own."""
     limits = [4, 1, 3, 0, 4]
     for seed in range(5):
-        table = Table(seed, words=2)
-        found = search(table, limits, beam=32, alpha=alpha, row_multiple=row_multiple)
+        table = Table(seed, words=2, row_multiple=row_multiple)
+        found = search(table, limits, beam=32, alpha=alpha)
         for sentence, limit in enumerate(limits):
             assert_same(found[sentence], table.exhaustive(sentence, limit, alpha)[:32])
 
@@ -61,8 +57,8 @@ def test_a_beam_wide_enough_is_exhaustive_search(alpha, row_multiple):
     row_multiple=st.sampled_from([1, 4, 8]),
 )
 def test_beam_search_is_the_plain_one_that_never_stops_early(seed, beam, words, alpha, limits, row_multiple):
-    table = Table(seed, words)
-    for sentence, found in enumerate(search(table, limits, beam, alpha, row_multiple)):
+    table = Table(seed, words, row_multiple=row_multiple)
+    for sentence, found in enumerate(search(table, limits, beam, alpha)):
         assert_same(found, table.plain_beam(sentence, limits[sentence], beam, alpha))
 
 
@@ -111,20 +107,21 @@ def test_banned_tokens_never_come_and_the_limit_holds():
         return log_probs.expand(len(tokens), -1).clone(), state
 
     for limit in (1, 5):
-        (greedy,) = beam_search(step, None, torch.tensor([limit]), beam=1, bos=BOS, eos=EOS, banned=BANNED)
+        (greedy,) = beam_search(Script(step), [[9]], torch.tensor([limit]), beam=1, special=SPECIAL)
         assert greedy[0].tokens == (4,) * limit
-        (found,) = beam_search(step, None, torch.tensor([limit]), beam=3, bos=BOS, eos=EOS, banned=BANNED)
+        (found,) = beam_search(Script(step), [[9]], torch.tensor([limit]), beam=3, special=SPECIAL)
         assert all(len(item.tokens) <= limit and set(item.tokens) <= {3, 4} for item in found)
 
 
 @pytest.mark.parametrize(("beam", "multiple", "unit"), [(4, 8, 8), (1, 8, 8), (3, 8, 24), (5, 1, 5), (6, 8, 24)])
 def test_finished_sentences_leave_and_the_rows_stay_a_multiple(beam, multiple, unit):
     """`unit` is the least common multiple: rows are whole sentences and whole blocks at once."""
-    limits = [1, 2, 3, 4, 5, 6, 7, 8] * 3
-    table = Table(1, words=3)
-    found = search(table, limits, beam, row_multiple=multiple)
+    limits = [1, 2, 3, 4, 5, 6, 7, 8] * 3 + [8]
+    table = Table(1, words=3, row_multiple=multiple)
+    found = search(table, limits, beam)
+    assert len(found) == len(limits), "padding is left out"
     assert all(rows % unit == 0 for rows in table.rows)
-    assert table.rows[0] == len(limits) * beam
+    assert len(limits) * beam <= table.rows[0] < len(limits) * beam + unit
     assert table.rows[-1] < table.rows[0]
     assert table.rows == sorted(table.rows, reverse=True)
     alone = Table(1, words=3)
@@ -136,4 +133,4 @@ def test_a_model_that_gives_nan_ends():
     def step(tokens, state):
         return torch.full((len(tokens), 5), math.nan), state
 
-    assert beam_search(step, None, torch.tensor([4]), beam=2, bos=BOS, eos=EOS) == [[]]
+    assert beam_search(Script(step), [[9]], torch.tensor([4]), beam=2, special=SPECIAL) == [[]]

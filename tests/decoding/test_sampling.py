@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from rela.decoding.sampling import sample
-from tests.decoding.scripted import BANNED, BOS, EOS, Table
+from tests.decoding.scripted import BOS, EOS, SPECIAL, Script, Table
 
 
 def draw(table: Table, limits: list[int], samples: int, seeds: list[int], temperature: float = 1.0, first: int = 0):
-    state = [(first + sentence,) for sentence in range(len(limits)) for _ in range(samples)]
-    return sample(table.step, state, torch.tensor(limits), samples=samples, bos=BOS, eos=EOS, seeds=seeds,
-                  temperature=temperature, banned=BANNED)  # fmt: skip
+    sources = [[first + sentence] for sentence in range(len(limits))]
+    return sample(table, sources, torch.tensor(limits), samples=samples, special=SPECIAL, seeds=seeds, temperature=temperature)  # fmt: skip
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
@@ -52,6 +51,7 @@ def test_samples_are_reproducible_and_do_not_depend_on_the_batch():
     for sentence in range(3):
         assert draw(table, [limits[sentence]], 4, [seeds[sentence]], first=sentence)[0] == together[sentence]
     assert draw(table, limits, 4, [21, 22, 23]) != together
+    assert draw(Table(2, words=5, row_multiple=8), limits, 4, seeds) == together, "padding rows change nothing"
 
 
 def test_samples_come_most_probable_first_and_within_their_limit():
@@ -64,8 +64,8 @@ def test_samples_come_most_probable_first_and_within_their_limit():
 def test_the_models_own_table_is_not_written_to():
     shared = torch.log_softmax(torch.randn(6), -1)
     before = shared.clone()
-    sample(lambda tokens, state: (shared.expand(len(tokens), -1), state), None, torch.tensor([4]), samples=2, bos=BOS,
-           eos=EOS, seeds=[1], banned=BANNED)  # fmt: skip
+    script = Script(lambda tokens, state: (shared.expand(len(tokens), -1), state))
+    sample(script, [[9]], torch.tensor([4]), samples=2, special=SPECIAL, seeds=[1])
     assert torch.equal(shared, before)
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import warnings
 
 import pytest
@@ -16,7 +15,6 @@ import torch.nn.functional as F
 
 from rela.data.batching import pack
 from rela.data.subwords import BOS, EOS, PAD, UNK
-from rela.decoding.background import Ahead
 from rela.decoding.translate import PairTooLong, Translator
 from rela.device import pick_device
 from rela.model.folder import ModelFolderError
@@ -89,75 +87,6 @@ def test_a_stream_is_read_no_further_than_its_window(make_translator):
     assert read == [0, 1, 2, 3]
 
 
-def test_answers_do_not_wait_for_lines_that_have_not_come(make_translator, sentences, monkeypatch):
-    """A large window's answers are given when the next one is slow; here it is held back until they are."""
-    monkeypatch.setattr("rela.decoding.windows.WINDOW", 2)
-    translator, given = make_translator(), threading.Event()
-    whole = translator.translate(sentences[:4], beam=1)
-
-    def stream():
-        yield from sentences[:2]
-        assert given.wait(60)
-        yield from sentences[2:4]
-
-    answers = translator.translate_stream(stream(), window=2, beam=1)
-    first = [next(answers)[0].text for _ in range(2)]
-    given.set()
-    assert first + [group[0].text for group in answers] == whole
-
-
-@pytest.mark.parametrize(
-    "chunks", [None, []]
-)  # by the reference; as by graphs, where text is made during the next search
-def test_answers_are_not_lost_with_a_search_that_fails_after_them(make_translator, sentences, monkeypatch, chunks):
-    translator = make_translator()
-    whole = translator.translate(sentences[:2], beam=1)
-    prepare, search = translator.prepare, translator.search_later
-
-    class Come(Ahead):
-        """The next lines are always there."""
-
-        def __init__(self, *call):
-            super().__init__(*call)
-            self.thread.join()
-
-    def failing(group, *others):
-        if 2 in group.lines.numbers:
-            raise RuntimeError("out of memory")
-        return search(dataclasses.replace(group, chunks=None), *others)
-
-    monkeypatch.setattr("rela.decoding.windows.WINDOW", 2)
-    monkeypatch.setattr("rela.decoding.windows.Ahead", Come)
-    monkeypatch.setattr(translator, "prepare", lambda *given: dataclasses.replace(prepare(*given), chunks=chunks))
-    monkeypatch.setattr(translator, "search_later", failing)
-    answers = translator.translate_stream(sentences[:4], window=2, beam=1)
-    assert [next(answers)[0].text for _ in range(2)] == whole
-    with pytest.raises(RuntimeError, match="out of memory"):
-        next(answers)
-
-
-def test_large_windows_are_read_while_the_one_before_is_translated(make_translator, sentences, monkeypatch):
-    """In order, each line once, and what goes wrong in a later window comes after the earlier one's answers."""
-    monkeypatch.setattr("rela.decoding.windows.WINDOW", 3)
-    translator, lines = make_translator(), sentences[:8]
-    whole = translator.translate(lines, beam=1)
-    read = []
-
-    def stream(stop: int):
-        for number, line in enumerate(lines):
-            if number == stop:
-                raise ValueError("line 5 is no text")
-            read.append(number)
-            yield line
-
-    assert [group[0].text for group in translator.translate_stream(stream(99), window=3, beam=1)] == whole
-    assert read == list(range(len(lines)))
-    answers = translator.translate_stream(stream(5), window=3, beam=1)
-    assert [next(answers)[0].text for _ in range(3)] == whole[:3]
-    with pytest.raises(ValueError, match="line 5 is no text"):
-        next(answers)
-
-
 def test_beam_one_is_greedy(make_translator, sentences):
     """The most probable token after each teacher-forced prefix, until </s> or the limit."""
     translator = make_translator("softmax")
@@ -227,9 +156,9 @@ def test_empty_lines_have_empty_translations(make_translator):
 )
 def test_odd_characters_are_translated_like_any_others(make_translator, line):
     translator = make_translator()
-    with_company = translator.translate(["The dog sleeps .", line])
-    assert with_company == [translator.translate(["The dog sleeps ."])[0], translator.translate([line])[0]]
-    assert not set(with_company[1]) & set("\n\t")
+    together = translator.translate(["The dog sleeps .", line])
+    assert together == [translator.translate(["The dog sleeps ."])[0], translator.translate([line])[0]]
+    assert not set(together[1]) & set("\n\t")
     assert translator.score([line], [line])[0].log_prob < 0
 
 
@@ -269,8 +198,21 @@ def test_nbest_lists_are_sorted_distinct_and_start_with_the_best(make_translator
 
 def test_wrong_calls_are_refused(make_translator):
     translator = make_translator()
-    with pytest.raises(TypeError, match="one str"):
-        translator.translate("The dog sleeps .")
+    for call in (
+        translator.translate,
+        translator.translate_nbest,
+        lambda text: list(translator.translate_stream(text)),
+    ):
+        with pytest.raises(TypeError, match=r"^(sentences|lines) is one str; wanted a list of sentences"):
+            call("The dog sleeps .")
+    with pytest.raises(TypeError, match=r"^sources is one str; wanted a list"):
+        translator.score("abc", "def")
+    with pytest.raises(TypeError, match=r"^targets is one str; wanted a list"):
+        translator.score(["a", "b", "c"], "def")
+    for call in (lambda **options: translator.translate(["a"], **options),
+                 lambda **options: translator.score(["a"], ["b"], **options)):  # fmt: skip
+        with pytest.raises(TypeError, match=r"^there is no option beams; there are beam, length_penalty, .*seed$"):
+            call(beams=4, beam=2)
     with pytest.raises(ValueError, match="nbest is 5; wanted at most the beam, 4"):
         translator.translate_nbest(["a"], nbest=5)
     for options, named in (({"nbest": 0}, "nbest"), ({"window": 0}, "window"), ({"beam": 0}, "beam")):

@@ -1,1 +1,1 @@
-"""The networks a search can step through: the reference, int8 on a CPU, recorded graphs on a GPU."""
+"""The networks that search runs: the reference, int8 on a CPU, recorded graphs on a GPU, behind one interface."""

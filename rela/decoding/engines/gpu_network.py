@@ -1,9 +1,7 @@
-"""The Transformer as a GPU wants it for decoding: weights cast and folded once, a step as few kernels as possible.
+"""The Transformer of the GPU engine: weights cast and folded once, a step as few kernels as possible.
 
 What is folded: the gain of an output norm into W_o, the keys and values of every layer's cross attention into one product.
-What a step computes is what rela.model.layers says; tests hold the two together.
-
-Legend: R rows, M packed source tokens, C width, H heads, F feed-forward size, V vocabulary.
+A step computes what rela.model.layers defines; tests compare the two. Letters as in engine.py.
 """
 
 from __future__ import annotations
@@ -16,31 +14,33 @@ from torch import Tensor, nn
 
 from rela.attention.multihead import MultiheadAttention
 from rela.device import triton_is_installed
-from rela.model.layers import FeedForward, Residual
+from rela.model.layers import FeedForward
+from rela.model.residual import Residual
 from rela.model.transformer import Transformer
 
 if TYPE_CHECKING:
-    from rela.kernels.search.beam_step import Hypotheses
-    from rela.kernels.search.step_layers import Change, Norm
+    from rela.decoding.engines.gpu_buffers import Buffers
+    from rela.kernels.search.step_attention import BeamCache, Heads
+    from rela.kernels.search.step_layers import Norm, SublayerOutput
 
 NORMS = ("none", "rms", "rms-i", "gated-rms")
-# Up to so many rows all kernels of a step are ours, and each starts early; beyond it cuBLAS is faster.
+# Up to so many rows all kernels of a step are ours, and each is launched early; beyond it cuBLAS is faster.
 CHAIN_ROWS = 256
-# Up to so many of them a norm and the product behind it are one kernel.
+# Up to so many rows a norm and the product after it are one kernel.
 THIN_ROWS = 4
-# Inner sizes of thin products are split into parts of this size, summed by whoever reads them.
+# Products for few rows are split along their input features into parts of this size, which the next kernel sums.
 PART = 512
 # Queries of one program of the encoder's attention.
 ENCODER_QUERIES = 32
 
 
-def why_not_fast(model: Transformer) -> str | None:
-    """The first reason why `Network` cannot stand for a model, or None if it can."""
+def why_not_network(model: Transformer) -> str | None:
+    """The first reason why `GpuNetwork` cannot compute a model, or None if it can."""
+    if not triton_is_installed():
+        return "Triton is not installed"
     from rela.kernels.attention.activations import ACTIVATIONS
     from rela.kernels.attention.problem import LARGEST_HEAD
 
-    if not triton_is_installed():
-        return "Triton is not installed"
     known = ("softmax", *ACTIVATIONS)
     for attention in attentions(model):
         kind = attention.kind
@@ -67,12 +67,10 @@ class Attention:
     out: Tensor
     """[C, C], with the norm's gain in it."""
     out_bias: Tensor
-    gate: Tensor | None
-    threshold: Tensor | None
-    normed: bool
-    """Whether 1/RMS of the merged heads scales what comes out."""
+    heads: Heads
+    has_norm: bool
+    """Whether 1/RMS of the merged heads scales the output."""
     epsilon: float
-    activation: str
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,11 @@ class Layer:
     contract_bias: Tensor
 
 
-class Network:
+class GpuNetwork:
     """Encoder and decoder step of a Transformer, in bfloat16 or float32."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype) -> None:
-        if reason := why_not_fast(model):
+        if reason := why_not_network(model):
             raise ValueError(f"fast decoding cannot serve this model: {reason}")
         self.config, self.dtype = model.config, dtype
         self.device = model.output.weight.device
@@ -134,25 +132,29 @@ class Network:
         )  # fmt: skip
 
     def attention(self, module: MultiheadAttention) -> Attention:
+        from rela.kernels.search.step_attention import Heads
+
         norm: Any = module.norm
         out = module.out_proj.weight.detach().float()
         if norm is not None:
             out = out * norm.gain.detach().float()
         gate = None if norm is None or norm.gate is None else norm.gate.detach().float().contiguous()
-        threshold = module.threshold
-        if isinstance(threshold, float):
-            theta = torch.full((self.heads,), threshold, device=self.device) if threshold else None
-        else:
-            theta = threshold.detach().float().contiguous()
+        heads = Heads(self.heads, module.kind.weights, gate, self.threshold(module))
         assert module.in_proj_weight is not None and module.in_proj_bias is not None
         return Attention(
             qkv=self.cast(module.in_proj_weight), qkv_bias=self.cast(module.in_proj_bias), out=self.cast(out),
-            out_bias=module.out_proj.bias.detach().float(), gate=gate, threshold=theta, normed=norm is not None,
-            epsilon=0.0 if norm is None else float(norm.eps), activation=module.kind.weights,
+            out_bias=module.out_proj.bias.detach().float(), heads=heads, has_norm=norm is not None,
+            epsilon=0.0 if norm is None else float(norm.eps),
         )  # fmt: skip
 
+    def threshold(self, module: MultiheadAttention) -> Tensor | None:
+        """The threshold of each head [H] in float32, or None where it is zero."""
+        if not isinstance(module.threshold, float):
+            return module.threshold.detach().float().contiguous()
+        return torch.full((self.heads,), module.threshold, device=self.device) if module.threshold else None
+
     def norms(self, residuals: list[tuple[Residual, ...]], last: nn.Module) -> tuple[Norm | None, list[Norm]]:
-        """The norm before the first sublayer (pre-norm), and that which follows each sublayer's sum."""
+        """The norm before the first sublayer (pre-norm only), and the norm after each sublayer's sum."""
         from rela.kernels.search.step_layers import Norm
 
         def read(norm: nn.Module) -> Norm:
@@ -165,111 +167,119 @@ class Network:
         return own[0], [*own[1:], read(last)]
 
     def encode(self, ids: Tensor, positions: Tensor, table: Tensor, blocks: int, memory: Tensor) -> None:
-        """Packed tokens [M] to the keys and values of every layer's cross attention, memory [M, L · 2C].
+        """Write the cross keys and values of every layer, memory [M, L · 2C], for packed tokens [M].
 
         table [blocks, 4] lists the sentences' queries, at most ENCODER_QUERIES a block, and their keys.
         """
         first, norms = self.encoder_norms
         residual = self.source_table[ids].float() * self.scale + self.positions[positions]
-        stream = Stream(residual, residual.to(self.dtype, copy=True))
+        stream = ResidualStream(residual, residual.to(self.dtype, copy=True))
         if first is not None:
-            stream.norm_alone(first)
+            stream.norm_only(first)
         for i, layer in enumerate(self.encoder):
             qkv = stream.project(layer.attention.qkv, layer.attention.qkv_bias)
             q, k, v = qkv.split(self.config.width, dim=1)
-            change = self.attend_blocks(stream, layer.attention, q, k, v, table, blocks, ENCODER_QUERIES)
-            stream.add(change, norms[2 * i])
+            output = self.attend_blocks(stream, layer.attention, (q, k, v), Blocks(table, blocks, ENCODER_QUERIES))
+            stream.add(output, norms[2 * i])
             self.feed_forward(stream, layer, norms[2 * i + 1])
-        stream.settle()
+        stream.add_pending()
         torch.addmm(self.memory_bias, stream.x, self.memory.t(), out=memory)
 
-    def feed_forward(self, stream: Stream, layer: Layer, norm: Norm) -> None:
+    def feed_forward(self, stream: ResidualStream, layer: Layer, norm: Norm) -> None:
         inner = stream.project(layer.expand, layer.expand_bias, relu=True)
-        stream.add(stream.change(inner, layer.contract, layer.contract_bias), norm)
+        stream.add(stream.sublayer_output(inner, layer.contract, layer.contract_bias), norm)
 
     def attend_blocks(
-        self, stream: Stream, attention: Attention, q: Tensor, keys: Tensor, values: Tensor, table: Tensor, blocks: int,
-        queries: int, in_chain: bool = False,
-    ) -> Change:  # fmt: skip
+        self, stream: ResidualStream, attention: Attention, qkv: tuple[Tensor, Tensor, Tensor], blocks: Blocks
+    ) -> SublayerOutput:
         """What attention of each block's queries to its sentence's keys adds to the residual."""
         from rela.kernels.search import step_attention
 
-        context, squares = self.new_context(q.size(0), attention)
+        context, squares = self.new_context(qkv[0].size(0), attention)
         step_attention.attend_blocks(
-            q, keys, values, table, attention.gate, attention.threshold, context, squares, blocks=blocks, queries=queries,
-            heads=self.heads, activation=attention.activation, in_chain=in_chain,
+            *qkv, blocks.table, attention.heads, context, squares, blocks=blocks.count, queries=blocks.queries,
+            in_chain=stream.in_chain,
         )  # fmt: skip
-        return stream.change(context, attention.out, attention.out_bias, squares, attention.epsilon)
+        return stream.sublayer_output(context, attention.out, attention.out_bias, squares, attention.epsilon)
+
+    def attend_cache(self, stream: ResidualStream, attention: Attention, cache: BeamCache, rows: int) -> SublayerOutput:
+        """What self-attention of one more position of every row adds to the residual."""
+        from rela.kernels.search import step_attention
+
+        qkv = stream.project(attention.qkv, attention.qkv_bias)
+        context, squares = self.new_context(rows, attention)
+        step_attention.attend_cache(qkv, cache, attention.heads, context, squares, in_chain=stream.in_chain)
+        return stream.sublayer_output(context, attention.out, attention.out_bias, squares, attention.epsilon)
 
     def new_context(self, rows: int, attention: Attention) -> tuple[Tensor, Tensor | None]:
-        """Room for an attention's context [R, C] and, where a norm follows, its squares [R, H · G]."""
+        """Empty tensors for an attention's context [R, C] and, where a norm follows, its squares [R, H · G]."""
         from rela.kernels.search.step_attention import groups_of
 
         sums = self.heads * groups_of(self.config.width // self.heads)
         context = torch.empty(rows, self.config.width, dtype=self.dtype, device=self.device)
-        squares = torch.empty(rows, sums, dtype=torch.float32, device=self.device) if attention.normed else None
+        squares = torch.empty(rows, sums, dtype=torch.float32, device=self.device) if attention.has_norm else None
         return context, squares
 
-    def step(
-        self, state: Hypotheses, places: Tensor, room: Tensor, cache: Tensor, memory: Tensor, table: Tensor, *,
-        sentences: int, beam: int, in_chain: bool,
-    ) -> Tensor:  # fmt: skip
-        """The next position of the rows of the first `sentences` seats: hidden states [R, C].
-
-        cache is [L, 2, slots, C], memory [M, L · 2C], table [seats, 4] as in `encode` with the sentences' rows as queries.
-        """
-        from rela.kernels.search import step_attention, step_layers
-
-        width, rows = self.config.width, sentences * beam
-        first, norms = self.decoder_norms
-        residual = torch.empty(rows, width, dtype=torch.float32, device=self.device)
-        x = torch.empty(rows, width, dtype=self.dtype, device=self.device)
-        step_layers.embed(
-            state.last, places, state.lengths, self.target_table, self.positions, self.scale, first, residual, x,
-            beam=beam, in_chain=in_chain,
-        )  # fmt: skip
-        stream = Stream(residual, x, in_chain, thin=rows <= self.thin_rows)
+    def step(self, buffers: Buffers, size: int, in_chain: bool) -> Tensor:
+        """Hidden states [R, C] of the next position of the rows of the first `size` active sentences."""
+        width, rows = self.config.width, size * buffers.beam
+        norms = self.decoder_norms[1]
+        stream = self.embed(buffers, rows, in_chain)
+        blocks = Blocks(buffers.active_blocks, size, buffers.beam)
         for i, layer in enumerate(self.decoder):
-            attention, cross = layer.attention, layer.cross
+            cross = layer.cross
             assert cross is not None
-            qkv = stream.project(attention.qkv, attention.qkv_bias)
-            context, squares = self.new_context(rows, attention)
-            step_attention.attend_cache(
-                qkv, cache[i, 0], cache[i, 1], state.heirs, places, state.lengths, state.done, room, attention.gate,
-                attention.threshold, context, squares, beam=beam, heads=self.heads, activation=attention.activation,
-                in_chain=in_chain,
-            )  # fmt: skip
-            change = stream.change(context, attention.out, attention.out_bias, squares, attention.epsilon)
-            stream.add(change, norms[3 * i])
+            stream.add(self.attend_cache(stream, layer.attention, buffers.layer_cache(i), rows), norms[3 * i])
             q = stream.project(cross.qkv[:width], cross.qkv_bias[:width])
-            keys, values = memory[:, 2 * i * width : 2 * (i + 1) * width].split(width, dim=1)
-            change = self.attend_blocks(stream, cross, q, keys, values, table, sentences, beam, in_chain)
-            stream.add(change, norms[3 * i + 1])
+            k, v = buffers.memory[:, 2 * i * width : 2 * (i + 1) * width].split(width, dim=1)
+            stream.add(self.attend_blocks(stream, cross, (q, k, v), blocks), norms[3 * i + 1])
             self.feed_forward(stream, layer, norms[3 * i + 2])
-        stream.settle()
+        stream.add_pending()
         return stream.x
 
+    def embed(self, buffers: Buffers, rows: int, in_chain: bool) -> ResidualStream:
+        """The residual stream of a step, with the last token of every row in it."""
+        from rela.kernels.search import step_layers
 
-class Stream:
-    """The residual of some rows, what the next product takes of it, and a change that waits to be added.
+        residual = torch.empty(rows, self.config.width, dtype=torch.float32, device=self.device)
+        x = torch.empty(rows, self.config.width, dtype=self.dtype, device=self.device)
+        step_layers.embed(
+            buffers.state.last_tokens, buffers.active, buffers.state.lengths, self.target_table, self.positions, self.scale,
+            self.decoder_norms[0], residual, x, beam=buffers.beam, in_chain=in_chain,
+        )  # fmt: skip
+        return ResidualStream(residual, x, in_chain, thin=rows <= self.thin_rows)
 
-    In a chain all kernels are ours, and each starts early; where rows are few (`thin`), norms are part of products.
+
+@dataclass(frozen=True)
+class Blocks:
+    """The first `count` rows of a table [blocks, 4]: first query, queries (at most `queries`), first key, keys."""
+
+    table: Tensor
+    count: int
+    queries: int
+
+
+class ResidualStream:
+    """The residual of some rows, the input x of the next product, and a sublayer output that is still to be added.
+
+    In a chain all kernels are ours and each is launched early. Where rows are few (`thin`), norms are part of products.
     """
 
     def __init__(self, residual: Tensor, x: Tensor, in_chain: bool = False, thin: bool = False) -> None:
         self.residual, self.x, self.in_chain, self.thin = residual, x, in_chain, thin
-        self.pending: tuple[Change, Norm] | None = None
+        self.pending: tuple[SublayerOutput, Norm] | None = None
 
-    def add(self, change: Change, norm: Norm) -> None:
-        self.pending = change, norm
+    def add(self, output: SublayerOutput, norm: Norm) -> None:
+        """Add a sublayer's output, then the norm; computed by the kernel that needs the sum."""
+        self.pending = output, norm
 
-    def norm_alone(self, norm: Norm) -> None:
+    def norm_only(self, norm: Norm) -> None:
         from rela.kernels.search.step_layers import residual_norm
 
         residual_norm(self.residual, None, norm, self.residual, self.x)
 
-    def settle(self) -> None:
-        """Add what waits, so that x is up to date."""
+    def add_pending(self) -> None:
+        """Bring residual and x up to date."""
         from rela.kernels.search.step_layers import residual_norm
 
         if self.pending is not None:
@@ -277,11 +287,11 @@ class Stream:
             self.pending = None
 
     def project(self, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:
-        """x · weightᵀ + bias, [R, N], after what waits has been added."""
+        """x · weightᵀ + bias, [R, N], of the x after what is pending."""
         from rela.kernels.search.step_layers import norm_linear, thin_linear
 
         if not self.in_chain:
-            self.settle()
+            self.add_pending()
             if relu and weight.is_cuda:
                 return torch._addmm_activation(bias, self.x, weight.t())
             product = torch.addmm(bias, self.x, weight.t())
@@ -292,22 +302,22 @@ class Stream:
             norm_linear(self.residual, *self.pending, residual, weight, bias, out, relu=relu, in_chain=True)
             self.residual, self.pending = residual, None
         else:
-            self.settle()
+            self.add_pending()
             thin_linear(self.x, weight, bias, out, relu=relu, in_chain=True)
         return out
 
-    def change(
+    def sublayer_output(
         self, inputs: Tensor, weight: Tensor, bias: Tensor, squares: Tensor | None = None, epsilon: float = 0.0
-    ) -> Change:
-        """inputs · weightᵀ as a change, to which the bias and, unless the stream is thin, 1/RMS are still to come."""
-        from rela.kernels.search.step_layers import Change, thin_linear
+    ) -> SublayerOutput:
+        """inputs · weightᵀ as an output whose bias and, unless rows are few, 1/RMS the next kernel applies."""
+        from rela.kernels.search.step_layers import SublayerOutput, thin_linear
 
         if not self.in_chain:
-            return Change(inputs @ weight.t(), bias, squares, epsilon)
+            return SublayerOutput(inputs @ weight.t(), bias, squares, epsilon)
         parts = max(1, weight.size(1) // PART)
         y = torch.empty(parts, inputs.size(0), weight.size(0), dtype=torch.float32, device=weight.device)
         if self.thin:
             thin_linear(inputs, weight, None, y, squares, epsilon, in_chain=True)
-            return Change(y, bias)
+            return SublayerOutput(y, bias)
         thin_linear(inputs, weight, None, y, in_chain=True)
-        return Change(y, bias, squares, epsilon)
+        return SublayerOutput(y, bias, squares, epsilon)

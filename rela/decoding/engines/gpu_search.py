@@ -1,62 +1,46 @@
-"""Beam search that stays on the device: the host launches one graph a step and looks, late, at who is done.
+"""Beam search that stays on the device: the host launches one graph a step and reads, later, which sentences are done.
 
-`rela.decoding.beam.Search` is the specification. Sentences of a batch live at places of static buffers; a step serves the
-sentences in its seats, and when enough of them are done the others are seated in a smaller step.
+`rela.decoding.beam.Search` is the specification. The sentences of a batch keep their index in static buffers. A step
+computes the active ones; when enough of them are done, the others go on in a smaller step.
+
+`encode`, `start`, `step` and `reorder` are those of `rela.decoding.engines.engine`, over static buffers: nothing comes back
+to the host between them, so the loop over them is here, in `launch_batch`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.decoding.background import NO_WORK, HostWork
 from rela.decoding.beam import Hypothesis, length_penalty
-from rela.decoding.engines.cuda_graphs import Graphs
-from rela.decoding.engines.gpu_network import ENCODER_QUERIES, Network
+from rela.decoding.engines.gpu_batches import GpuBatch, smallest_size, split_batch
+from rela.decoding.engines.gpu_buffers import Buffers, DoneFlags, Sizes, copy_to_host
+from rela.decoding.engines.gpu_network import GpuNetwork
 
-Answers = Callable[[], Iterator[list[Hypothesis]]]
+PendingResults = Callable[[], Iterator[list[Hypothesis]]]
 """Waits for a search that has been launched, and gives the hypotheses of each source, made one source at a time."""
-Meanwhile = Iterator[object]
-"""Short pieces of work, one at each `next`. A thread would not do: while it makes text, it keeps Python to itself."""
-NOTHING: Meanwhile = iter(())
 
-# Sentences of a batch at most, and the sizes of steps.
-PLACES = 256
-SEATS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-# Slots of a batch at most, unless one sentence needs more: 3 GiB of cache for Transformer base in bfloat16.
-SLOTS = 1 << 18
-# The host looks at who is done after so many steps, and reads each look when the steps after it are already queued.
-LOOK_EVERY = 2
-# Bytes of pageable memory of which CUDA takes its own copy at once; beyond, it waits for the device.
-PAGEABLE = 1 << 16
+# How many sentences a step may have, padding included: there is a graph for each.
+STEP_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# After so many steps the host asks which sentences are done; it reads the flags when the steps after them are queued.
+STEPS_PER_CHECK = 2
 # Encoders of up to so many tokens are graphs; larger ones keep the device busy without.
 ENCODER_GRAPH_TOKENS = 1 << 14
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What the static buffers hold: packed source tokens, and slots (positions of places) of the cache."""
+class GpuEngine:
+    """Beam search with one network, beam width and length penalty; buffers grow to the largest batch seen."""
 
-    tokens: int
-    slots: int
-
-    def holds(self, other: Sizes) -> bool:
-        return self.tokens >= other.tokens and self.slots >= other.slots
-
-
-class DeviceSearch:
-    """Beam search with one network, beam and length penalty; buffers grow to the largest batch seen."""
-
-    def __init__(self, network: Network, beam: int, alpha: float) -> None:
+    def __init__(self, network: GpuNetwork, beam: int, alpha: float) -> None:
         self.network, self.beam, self.device = network, beam, network.device
-        self.count = 2 * beam if beam > 1 else 1
+        self.candidates = 2 * beam if beam > 1 else 1
         longest = network.config.max_length + 2
         penalties = [1.0, *(length_penalty(n, alpha) for n in range(1, longest))]
         self.penalties = torch.tensor(penalties, dtype=torch.float32, device=self.device)
@@ -64,110 +48,129 @@ class DeviceSearch:
         self.buffers: Buffers | None = None
 
     def search(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[Hypothesis]]:
-        """Hypotheses of each source, best first; limits are those of `beam_search`."""
-        return list(self.search_later(lay_out(sources, limits, self.beam))())
+        """Hypotheses of each source, best first; limits are the `max_lengths` of `beam_search`."""
+        return list(self.launch(split_batch(sources, limits, self.beam))())
 
-    def search_later(
-        self, chunks: Iterable[Chunk], nbest: int | None = None, meanwhile: Meanwhile = NOTHING
-    ) -> Answers:
-        """`search` whose last steps may still be under way; the call that gives its answers waits for them.
+    def launch(self, batches: Iterable[GpuBatch], nbest: int | None = None, work: HostWork = NO_WORK) -> PendingResults:
+        """`search` whose last steps may still be running; calling what it returns waits for them.
 
-        The next search may begin before: the device copies the answers out first. Of all hypotheses, or of the
-        `nbest` best of each source alone, which are fewer to make. Where the host would wait for the device, it does
-        pieces of what there is to do `meanwhile`.
+        The next search may be launched before: the device copies the results out first. `nbest` hypotheses of each
+        source are made, or all. Where the host would wait for the device, it does pieces of `work`.
         """
         nbest = self.beam if nbest is None else min(nbest, self.beam)
-        found = [self.search_chunk(chunk, nbest, meanwhile) for chunk in chunks]
-        return lambda: chain.from_iterable(answers() for answers in found)
+        pending = [self.launch_batch(batch, nbest, work) for batch in batches]
+        return lambda: chain.from_iterable(results() for results in pending)
 
-    def search_chunk(self, chunk: Chunk, nbest: int, meanwhile: Meanwhile) -> Answers:
-        buffers, limits = self.begin(chunk), chunk.limits
-        living = list(range(len(limits)))
-        seats = smallest_above(len(living), SEATS)
-        looks = deque[Look]()
-        steps = max(limits) + 1
+    def launch_batch(self, batch: GpuBatch, nbest: int, work: HostWork) -> PendingResults:
+        buffers = self.encode(batch)
+        self.start(len(batch.limits))
+        active = list(range(len(batch.limits)))
+        size = smallest_size(len(active), STEP_SIZES)
+        requested = deque[DoneFlags]()
+        steps = max(batch.limits) + 1
         while steps > 0:
-            if (enough := smallest_above(len(living), SEATS)) != seats:
-                seats = enough
-                buffers.seat(living)
-            for _ in range(min(steps, LOOK_EVERY)):
-                buffers.graphs(("step", seats), lambda seats=seats: self.step(seats))  # type: ignore[misc]
-            steps -= LOOK_EVERY
-            looks.append(buffers.look())
-            if len(looks) > 1:
-                done = looks.popleft().read(meanwhile)
-                living = [place for place in living if not done[place]]
-                if not living:
+            if (needed := smallest_size(len(active), STEP_SIZES)) != size:
+                size = needed
+                self.reorder(active)
+            for _ in range(min(steps, STEPS_PER_CHECK)):
+                self.step(size)
+            steps -= STEPS_PER_CHECK
+            requested.append(buffers.request_done_flags())
+            if len(requested) > 1:
+                done = requested.popleft().read(work)
+                active = [sentence for sentence in active if not done[sentence]]
+                if not active:
                     break
-        return self.collect(len(limits), max(limits), nbest)
+        return self.collect(len(batch.limits), max(batch.limits), nbest)
 
-    def begin(self, chunk: Chunk) -> Buffers:
-        """Encode the sources into the buffers and put an empty hypothesis at each place."""
-        from rela.kernels.search import beam_step
+    def encode(self, batch: GpuBatch) -> Buffers:
+        """The buffers, with the batch and the cross keys and values of its sources in them."""
+        buffers = self.buffers_for(batch)
+        buffers.load(batch, capacity_for(batch))
+        tokens, blocks = batch.sources.padded_tokens, batch.sources.padded_blocks
 
-        layout, limits = chunk.layout, chunk.limits
-        room = max(limits) + 1
-        needed = Sizes(layout.padded_tokens, len(limits) * room * self.beam)
-        if self.buffers is None or not self.buffers.sizes.holds(needed):
-            old = Sizes(0, 0) if self.buffers is None else self.buffers.sizes
-            self.buffers = None  # its memory is free before the new ones are made
-            self.buffers = Buffers(self, Sizes(grown(old.tokens, needed.tokens), grown(old.slots, needed.slots)))
-        buffers = self.buffers
-        buffers.fill(layout, limits, room)
-        tokens, blocks = layout.padded_tokens, layout.padded_blocks
-
-        def encode() -> None:
+        def compute() -> None:
             self.network.encode(
                 buffers.ids[:tokens], buffers.positions[:tokens], buffers.blocks, blocks, buffers.memory[:tokens]
             )
 
         if tokens <= ENCODER_GRAPH_TOKENS:
-            buffers.graphs(("encode", tokens, blocks), encode)
+            buffers.graphs(("encode", tokens, blocks), compute)
         else:
-            encode()
-        beam_step.begin(buffers.state, len(limits), BOS)
+            compute()
         return buffers
 
-    def step(self, seats: int) -> None:
-        """One token of every sentence in the first seats: the network, the candidates, the search."""
-        from rela.kernels.search import beam_step, top_candidates
+    def buffers_for(self, batch: GpuBatch) -> Buffers:
+        """The static buffers, made anew where the batch does not fit into them."""
+        entries = len(batch.limits) * capacity_for(batch) * self.beam
+        needed = Sizes(batch.sources.padded_tokens, entries)
+        if self.buffers is None or not self.buffers.sizes.holds(needed):
+            old = Sizes(0, 0) if self.buffers is None else self.buffers.sizes
+            self.buffers = None  # its memory is free before the new ones are made
+            self.buffers = Buffers(self.network, self.beam, old.grown_to(needed))
+        return self.buffers
 
-        buffers, network = self.buffers, self.network
-        assert buffers is not None
-        state = buffers.state
-        rows, vocabulary = seats * self.beam, network.output.size(0)
-        in_chain = rows <= network.chain_rows
-        hidden = network.step(
-            state, buffers.places, buffers.room, buffers.cache, buffers.memory, buffers.seated, sentences=seats,
-            beam=self.beam, in_chain=in_chain,
-        )  # fmt: skip
-        logits = torch.empty(rows, vocabulary, device=self.device)
-        tiles = torch.empty(3, rows, top_candidates.tiles_of(vocabulary), device=self.device)
-        top_candidates.tile_logits(hidden, network.output, self.banned, logits, tiles, in_chain=in_chain)
-        log_probs = torch.empty(rows, self.count, device=self.device)
-        tokens = torch.empty(rows, self.count, dtype=torch.int32, device=self.device)
-        top_candidates.best_tokens(
-            logits, tiles, buffers.places, state.lengths, buffers.limits, self.banned, log_probs, tokens, beam=self.beam,
-            eos=EOS, in_chain=in_chain,
-        )  # fmt: skip
-        beam_step.advance(
-            state, log_probs, tokens, buffers.places, buffers.limits, buffers.room, self.penalties, sentences=seats,
-            vocabulary=vocabulary, eos=EOS, in_chain=in_chain,
-        )  # fmt: skip
-
-    def collect(self, count: int, longest: int, nbest: int) -> Answers:
-        """The best finished hypotheses of each place, once they have come to the host."""
+    def start(self, sentences: int) -> None:
+        """Give each of the first sentences one empty hypothesis."""
         from rela.kernels.search import beam_step
 
-        buffers = self.buffers
-        assert buffers is not None
-        found = torch.empty(count, nbest, 3 + longest, dtype=torch.int32, device=self.device)
-        beam_step.read_back(buffers.state, buffers.room, found, places=count)
-        copy, event = copy_to_host(found)
+        beam_step.begin(self.loaded.state, sentences, BOS)
 
-        def answers() -> Iterator[list[Hypothesis]]:
-            if event is not None:
-                event.synchronize()
+    def step(self, size: int) -> None:
+        """One more token of the first `size` active sentences, as a graph."""
+        self.loaded.graphs(("step", size), lambda: self.compute_step(size))
+
+    def reorder(self, sentences: list[int]) -> None:
+        """Go on with these sentences alone; their beams have already been reordered by the step itself."""
+        self.loaded.set_active(sentences)
+
+    @property
+    def loaded(self) -> Buffers:
+        """The buffers that hold the batch being searched."""
+        assert self.buffers is not None
+        return self.buffers
+
+    def compute_step(self, size: int) -> None:
+        """The network, the candidates of each row, and the search."""
+        from rela.kernels.search import beam_step
+
+        buffers, rows = self.loaded, size * self.beam
+        in_chain = rows <= self.network.chain_rows
+        hidden = self.network.step(buffers, size, in_chain)
+        log_probs, tokens = self.best_tokens(hidden, in_chain)
+        beam_step.advance(
+            buffers.state, log_probs, tokens, buffers.active, buffers.limits, buffers.capacity, self.penalties,
+            sentences=size, vocabulary=self.network.output.size(0), eos=EOS, in_chain=in_chain,
+        )  # fmt: skip
+
+    def best_tokens(self, hidden: Tensor, in_chain: bool) -> tuple[Tensor, Tensor]:
+        """The log-probabilities and the ids [R, candidates] of the best next tokens, from hidden states [R, C]."""
+        from rela.kernels.search import top_candidates
+
+        buffers, rows, vocabulary = self.loaded, hidden.size(0), self.network.output.size(0)
+        logits = torch.empty(rows, vocabulary, device=self.device)
+        tiles = torch.empty(3, rows, top_candidates.tiles_of(vocabulary), device=self.device)
+        top_candidates.tile_logits(hidden, self.network.output, self.banned, logits, tiles, in_chain=in_chain)
+        log_probs = torch.empty(rows, self.candidates, device=self.device)
+        tokens = torch.empty(rows, self.candidates, dtype=torch.int32, device=self.device)
+        top_candidates.best_tokens(
+            logits, tiles, buffers.active, buffers.state.lengths, buffers.limits, self.banned, log_probs, tokens,
+            beam=self.beam, eos=EOS, in_chain=in_chain,
+        )  # fmt: skip
+        return log_probs, tokens
+
+    def collect(self, sentences: int, longest: int, nbest: int) -> PendingResults:
+        """The best finished hypotheses of the first sentences, on their way to the host."""
+        from rela.kernels.search import beam_step
+
+        buffers = self.loaded
+        found = torch.empty(sentences, nbest, 3 + longest, dtype=torch.int32, device=self.device)
+        beam_step.read_back(buffers.state, buffers.capacity, found)
+        copy, arrived = copy_to_host(found)
+
+        def results() -> Iterator[list[Hypothesis]]:
+            if arrived is not None:
+                arrived.synchronize()
             for rows in copy.numpy():
                 scores = rows[:, :2].copy().view(np.float32).tolist()
                 yield [
@@ -176,194 +179,9 @@ class DeviceSearch:
                     if score > float("-inf")
                 ]
 
-        return answers
+        return results
 
 
-class Buffers:
-    """Static tensors of one size, and the graphs that were captured over them."""
-
-    def __init__(self, search: DeviceSearch, sizes: Sizes) -> None:
-        from rela.kernels.search.beam_step import Hypotheses
-
-        network, beam, device = search.network, search.beam, search.device
-        self.sizes, self.beam, self.device = sizes, beam, device
-        self.graphs = Graphs(device)
-        width, layers = network.config.width, network.config.decoder_layers
-        self.cache = torch.empty(layers, 2, sizes.slots, width, dtype=network.dtype, device=device)
-        self.memory = torch.empty(sizes.tokens, layers * 2 * width, dtype=network.dtype, device=device)
-
-        def table(dtype: torch.dtype, *size: int) -> Tensor:
-            return torch.zeros(*size, dtype=dtype, device=device)
-
-        self.state = Hypotheses(
-            alive=table(torch.float32, PLACES, beam), finished=table(torch.float32, PLACES, beam),
-            finished_log_probs=table(torch.float32, PLACES, beam), finished_lengths=table(torch.int32, PLACES, beam),
-            finished_rows=table(torch.int32, PLACES, beam), last=table(torch.int32, PLACES, beam),
-            lengths=table(torch.int32, PLACES), done=table(torch.int32, PLACES), heirs=table(torch.int32, sizes.slots),
-            tokens=table(torch.int32, sizes.slots), parents=table(torch.int8, sizes.slots),
-        )  # fmt: skip
-        # All that a batch brings, in one tensor and so in one copy.
-        most_blocks = sizes.tokens // ENCODER_QUERIES + PLACES + 1
-        lengths = [sizes.tokens, sizes.tokens, 4 * smallest_above(most_blocks), PLACES, 5 * PLACES, 1]
-        self.inputs, self.starts = table(torch.int32, sum(lengths)), np.cumsum([0, *lengths[:-1]])
-        self.ids, self.positions, blocks, self.limits, self.seating, self.room = self.inputs.split(lengths)
-        self.blocks = blocks.view(-1, 4)
-        self.places, self.seated = self.seating[:PLACES], self.seating[PLACES:].view(PLACES, 4)
-        self.pages = [Page.on(device) for _ in range(3)]
-
-    def fill(self, layout: Layout, limits: Sequence[int], room: int) -> None:
-        """Bring a batch, every sentence of it in a seat."""
-        self.layout = layout
-        seating = self.seats_of(range(len(limits)))
-        parts = [layout.ids, layout.positions, layout.blocks.ravel(), np.array(limits), seating, np.array([room])]
-        inputs = np.zeros(self.inputs.numel(), dtype=np.int32)
-        for start, part in zip(self.starts, parts, strict=True):
-            inputs[start : start + len(part)] = part
-        upload(inputs, self.inputs)
-
-    def seat(self, living: list[int]) -> None:
-        """Let the next steps serve these places; the other seats stay empty."""
-        upload(self.seats_of(living), self.seating)
-
-    def seats_of(self, living: Sequence[int]) -> NDArray[np.int32]:
-        """The places in the first seats, [PLACES], and their rows and keys as a table [PLACES, 4]."""
-        count = len(living)
-        places = np.full(PLACES, -1, dtype=np.int32)
-        places[:count] = living
-        table = np.zeros((PLACES, 4), dtype=np.int32)
-        table[:count, 0] = np.arange(count) * self.beam
-        table[:count, 1] = self.beam
-        table[:count, 2] = self.layout.starts[places[:count]]
-        table[:count, 3] = self.layout.lengths[places[:count]]
-        return np.concatenate([places, table.ravel()])
-
-    def look(self) -> Look:
-        """Ask who is done, to be read later."""
-        page = self.pages[0]
-        self.pages = [*self.pages[1:], page]
-        page.done.copy_(self.state.done, non_blocking=True)
-        if page.event is not None:
-            page.event.record()
-        return Look(page)
-
-
-@dataclass(frozen=True)
-class Page:
-    """Host memory for one look, and the event that says it has come."""
-
-    done: Tensor
-    event: torch.cuda.Event | None
-
-    @staticmethod
-    def on(device: torch.device) -> Page:
-        cuda = device.type == "cuda"
-        done = torch.zeros(PLACES, dtype=torch.int32, pin_memory=cuda)
-        return Page(done, torch.cuda.Event() if cuda else None)
-
-
-@dataclass(frozen=True)
-class Look:
-    """Who is done, as it was when the look was asked for."""
-
-    page: Page
-
-    def read(self, meanwhile: Meanwhile) -> list[int]:
-        event = self.page.event
-        if event is not None:
-            while not event.query() and next(meanwhile, NOTHING) is not NOTHING:
-                pass
-            event.synchronize()
-        return self.page.done.tolist()
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Sources packed one after another, each with its </s>, and cut into blocks of queries for the encoder."""
-
-    ids: NDArray[np.int32]
-    positions: NDArray[np.int32]
-    starts: NDArray[np.int32]
-    lengths: NDArray[np.int32]
-    blocks: NDArray[np.int32]
-    """[blocks, 4]: first query, queries, first key, keys."""
-
-    @staticmethod
-    def of(sources: Sequence[Sequence[int]]) -> Layout:
-        lengths = np.fromiter((len(source) + 1 for source in sources), np.int32, len(sources))
-        starts = np.cumsum(lengths, dtype=np.int32) - lengths
-        tokens = chain.from_iterable((*source, EOS) for source in sources)
-        ids = np.fromiter(tokens, np.int32, int(lengths.sum()))
-        positions = np.arange(len(ids), dtype=np.int32) - np.repeat(starts, lengths)
-        per_sentence = -(-lengths // ENCODER_QUERIES)
-        sentence = np.repeat(np.arange(len(sources)), per_sentence)
-        offset = (
-            np.arange(len(sentence)) - np.repeat(np.cumsum(per_sentence) - per_sentence, per_sentence)
-        ) * ENCODER_QUERIES
-        queries = np.minimum(ENCODER_QUERIES, lengths[sentence] - offset)
-        blocks = np.stack([starts[sentence] + offset, queries, starts[sentence], lengths[sentence]], 1).astype(np.int32)
-        return Layout(ids, positions, starts, lengths, blocks)
-
-    @property
-    def padded_tokens(self) -> int:
-        """Rounded up, so that few graphs serve all batches."""
-        return smallest_above(len(self.ids))
-
-    @property
-    def padded_blocks(self) -> int:
-        return smallest_above(len(self.blocks))
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Sentences that fit into the buffers together, laid out, and how long each translation may be."""
-
-    layout: Layout
-    limits: Sequence[int]
-
-
-def lay_out(sources: Sequence[Sequence[int]], limits: Sequence[int], beam: int) -> list[Chunk]:
-    """What `search_later` takes: all of a search that can be done before the device is free for it."""
-    return [Chunk(Layout.of(sources[part]), limits[part]) for part in chunks_of(limits, beam)]
-
-
-def chunks_of(limits: Sequence[int], beam: int) -> Iterator[slice]:
-    """Consecutive sentences that fit into the buffers together."""
-    start = 0
-    while start < len(limits):
-        end, longest = start + 1, limits[start]
-        while end < len(limits) and end - start < PLACES:
-            longest = max(longest, limits[end])
-            if (end + 1 - start) * (longest + 1) * beam > SLOTS:
-                break
-            end += 1
-        yield slice(start, end)
-        start = end
-
-
-def smallest_above(number: int, sizes: Iterable[int] | None = None) -> int:
-    """The smallest of the sizes that is not below the number; without sizes, of 8, 12, 16, 24, 32, 48, ...."""
-    if sizes is not None:
-        return min(size for size in sizes if size >= number)
-    power = max(8, 1 << (max(number, 1) - 1).bit_length())
-    return power * 3 // 4 if power > 8 and number <= power * 3 // 4 else power
-
-
-def grown(old: int, needed: int) -> int:
-    """Room for what is needed and, where it grows, some more, so that it seldom grows."""
-    return old if old >= needed else smallest_above(needed)
-
-
-def upload(array: NDArray[np.int32], out: Tensor) -> None:
-    """Copy to the device, and wait for nothing."""
-    source = torch.from_numpy(array)
-    out.copy_(source.pin_memory() if out.is_cuda and array.nbytes > PAGEABLE else source, non_blocking=True)
-
-
-def copy_to_host(tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """A copy on the host, and the event that says it has come."""
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-    copy.copy_(tensor, non_blocking=True)
-    event = torch.cuda.Event() if tensor.is_cuda else None
-    if event is not None:
-        event.record()
-    return copy, event
+def capacity_for(batch: GpuBatch) -> int:
+    """Positions of the cache that each sentence of a batch needs."""
+    return max(batch.limits) + 1

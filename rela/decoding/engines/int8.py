@@ -14,28 +14,30 @@ from rela.attention.norms import LayerNorm, RMSNorm
 from rela.attention.packed import attend_sentences
 from rela.attention.weights import weights_of
 from rela.decoding.engines.int8_linear import QuantisedLinear
+from rela.decoding.engines.reference import ReferenceEngine
 from rela.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from rela.model.padding import padded_keys
 from rela.model.residual import Residual
-from rela.model.transformer import KEY_MULTIPLE, SMALL_PRODUCT, Transformer, round_up
+from rela.model.transformer import Transformer
 from rela.packing import Packing
 
 
 @dataclass
 class QuantisedState:
-    """What the decoder remembers of B sentences with K beams each, after `position` tokens.
+    """The decoder's state of B sentences with K beams each, after `position` tokens.
 
-    Caches are never reordered: a key stays where the beam that computed it has put it, every beam of a sentence
-    multiplies by the keys of all, and `ancestors` says which of them are its own past.
+    Caches are never reordered. A key stays where the beam that computed it has written it, every beam of a sentence
+    multiplies by the keys of all, and `ancestors` says which of them belong to its own prefix.
     """
 
     caches: list[Tensor]
-    """One a layer: keys and values [2, B, H, room · K, D], the K beams of a position together."""
+    """One a layer: keys and values [2, B, H, capacity · K, D], the K beams of a position together."""
     memories: list[Tensor]
     """One a layer: cross keys and values [2, B, H, S, D]."""
     source_allowed: Tensor
     """[B, 1, 1, S], True where a source has a token."""
     ancestors: Tensor
-    """[B · K, position]: the beam that computed each position of a row's past."""
+    """[B · K, position]: the beam that computed each position of a row's prefix."""
 
     @property
     def sentences(self) -> int:
@@ -46,12 +48,25 @@ class QuantisedState:
         return self.ancestors.size(1)
 
     def reorder(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Make row i what row `rows[i]` was, and keep only `sentences` where some have left."""
+        """Make row i what row `rows[i]` was; keep these `sentences` alone, unless None."""
         self.ancestors = self.ancestors.index_select(0, rows)
         if sentences is not None:
             self.caches = [cache.index_select(1, sentences) for cache in self.caches]
             self.memories = [memory.index_select(1, sentences) for memory in self.memories]
             self.source_allowed = self.source_allowed.index_select(0, sentences)
+
+
+class Int8Engine(ReferenceEngine):
+    """The same engine over a copy of the model in int8.
+
+    Sums of integers are exact in any order, and what it does in float32 it does row by row: it needs no padding rows.
+    """
+
+    row_multiple = 1
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__(model)
+        self.model = QuantisedTransformer(model)
 
 
 class QuantisedAttention:
@@ -100,18 +115,18 @@ class QuantisedAttention:
         return both.unflatten(1, (2, self.heads)).transpose(0, 1).contiguous()
 
     def step(self, x: Tensor, cache: Tensor, position: int, beams: int, allowed: Tensor | None) -> Tensor:
-        """Self-attention of one more position: x [B · K, C], which also fills its place in the cache."""
+        """Self-attention of one more position: x [B · K, C], which is also written to the cache."""
         new = self.qkv(x).view(-1, beams, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)  # [3, B, H, K, D]
         end = (position + 1) * beams
         cache.narrow(3, end - beams, beams).copy_(new.narrow(0, 1, 2))
-        return self.look(new.select(0, 0), cache.narrow(3, 0, end), allowed)
+        return self.attend(new.select(0, 0), cache.narrow(3, 0, end), allowed)
 
     def cross_step(self, x: Tensor, memory: Tensor, beams: int, allowed: Tensor) -> Tensor:
         """Cross attention of one position: x [B · K, C] to each sentence's keys."""
         q = self.q(x).view(-1, beams, self.heads, self.size).transpose(1, 2)
-        return self.look(q, memory, allowed)
+        return self.attend(q, memory, allowed)
 
-    def look(self, q: Tensor, kv: Tensor, allowed: Tensor | None) -> Tensor:
+    def attend(self, q: Tensor, kv: Tensor, allowed: Tensor | None) -> Tensor:
         """q [B, H, K, D] over keys and values [2, B, H, S, D], to the output [B · K, C]."""
         batch, heads, beams, size = q.shape
         k, v = kv.view(2, batch * heads, -1, size).unbind(0)
@@ -175,23 +190,23 @@ class QuantisedLayer:
         self.feed_forward_residual = Sublayer(layer.feed_forward_residual)
 
     def packed(self, x: Tensor, own: Packing, memory: Tensor | None = None, sources: Packing | None = None) -> Tensor:
-        """All positions of packed sentences at once; causal where there is a memory to look at."""
+        """All positions of packed sentences at once; causal where there is a memory, which only decoders have."""
         y = self.attention_residual.before(x)
         x = self.attention_residual.after(x, self.attention.packed(y, None, own, own, causal=memory is not None))
         if self.cross is not None and sources is not None:
-            seen = self.cross.packed(self.cross_residual.before(x), memory, own, sources)
-            x = self.cross_residual.after(x, seen)
+            change = self.cross.packed(self.cross_residual.before(x), memory, own, sources)
+            x = self.cross_residual.after(x, change)
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
 
     def step(self, x: Tensor, state: QuantisedState, number: int, beams: int, allowed: Tensor | None) -> Tensor:
         """One more position of every row, x [B · K, C]; this is layer `number`."""
         assert self.cross is not None
         y = self.attention_residual.before(x)
-        seen = self.attention.step(y, state.caches[number], state.position, beams, allowed)
-        x = self.attention_residual.after(x, seen)
+        change = self.attention.step(y, state.caches[number], state.position, beams, allowed)
+        x = self.attention_residual.after(x, change)
         y = self.cross_residual.before(x)
-        seen = self.cross.cross_step(y, state.memories[number], beams, state.source_allowed)
-        x = self.cross_residual.after(x, seen)
+        change = self.cross.cross_step(y, state.memories[number], beams, state.source_allowed)
+        x = self.cross_residual.after(x, change)
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
 
 
@@ -228,16 +243,15 @@ class QuantisedTransformer:
 
     def start(self, memory: Tensor, sources: Packing) -> QuantisedState:
         """The state before the first decoder step."""
-        head = self.config.width // self.config.heads
-        longest = round_up(max(sources.max_seqlen, SMALL_PRODUCT // head + 1), KEY_MULTIPLE)
+        longest = padded_keys(sources.max_seqlen, self.config.width // self.config.heads)
         memories = [layer.cross.remember(memory, sources, longest) for layer in self.decoder if layer.cross]
-        nothing = torch.zeros(0, 0, dtype=torch.long)
-        return QuantisedState([], memories, length_mask(sources.lengths, longest), nothing)
+        no_ancestors = torch.zeros(0, 0, dtype=torch.long)
+        return QuantisedState([], memories, length_mask(sources.lengths, longest), no_ancestors)
 
     def decode_step(self, tokens: Tensor, state: QuantisedState) -> tuple[Tensor, QuantisedState]:
         """The next token of every row [R] to log-probabilities of the one after it [R, V]; the state moves on."""
         beams, position = tokens.numel() // state.sentences, state.position
-        self.make_room(state, beams)
+        self.grow_caches(state, beams)
         each = torch.arange(beams)
         past = state.ancestors if position else tokens.new_zeros(tokens.numel(), 0)
         ancestors = torch.cat([past, each.repeat(state.sentences)[:, None]], 1)
@@ -252,14 +266,14 @@ class QuantisedTransformer:
         logits = self.logits(self.decoder_norm(x))
         return torch._log_softmax(logits, 1, False, out=logits), state  # in place: they are the largest tensor of all
 
-    def make_room(self, state: QuantisedState, beams: int) -> None:
-        """Room for one more position in every cache; it doubles, so n steps copy O(n) positions."""
+    def grow_caches(self, state: QuantisedState, beams: int) -> None:
+        """Make every cache hold one more position; its capacity doubles, so n steps copy O(n) positions."""
         heads, size = self.config.heads, self.config.width // self.config.heads
-        room = state.caches[0].size(3) if state.caches else 0
-        if (state.position + 1) * beams <= room:
+        old_size = state.caches[0].size(3) if state.caches else 0
+        if (state.position + 1) * beams <= old_size:
             return
-        new_room = max(2 * room, 32 * beams)
-        caches = [torch.empty(2, state.sentences, heads, new_room, size) for _ in self.decoder]
+        new_size = max(2 * old_size, 32 * beams)
+        caches = [torch.empty(2, state.sentences, heads, new_size, size) for _ in self.decoder]
         for new, old in zip(caches, state.caches, strict=False):
-            new[:, :, :, :room] = old
+            new[:, :, :, :old_size] = old
         state.caches = caches

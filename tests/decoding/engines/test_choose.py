@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rela.config import DecodeConfig, ModelConfig
-from rela.decoding.engines.choose import Engine
+from rela.decoding.engines.choose import Engines
 from rela.model.transformer import Transformer
 
 # An activation near the middle of two steps may fall to the other one where sums are taken in another order: nats a token.
@@ -72,4 +72,4 @@ def test_wrong_precisions_are_refused(make_translator):
             ModelConfig(vocabulary_size=16, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=8)
         )
     with pytest.raises(ValueError, match='precision is "int8", which cannot serve here: it is for CPUs'):
-        Engine(elsewhere).reference(DecodeConfig(precision="int8"))
+        Engines(elsewhere).stepwise_engine(DecodeConfig(precision="int8"))

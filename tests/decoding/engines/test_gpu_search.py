@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
 from rela.config import Config, DecodeConfig, ModelConfig
-from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.data.subwords import EOS
 from rela.decoding.beam import Hypothesis, beam_search
-from rela.decoding.engines import gpu_search as device_search
+from rela.decoding.engines import gpu_batches, gpu_search
 from rela.decoding.engines.choose import why_not_graphs
-from rela.decoding.engines.gpu_network import Network
-from rela.decoding.engines.gpu_search import Buffers, DeviceSearch, Layout, lay_out, smallest_above
-from rela.decoding.translate import Translator, reorder
+from rela.decoding.engines.gpu_batches import split_batch
+from rela.decoding.engines.gpu_network import GpuNetwork
+from rela.decoding.engines.gpu_search import GpuEngine
+from rela.decoding.engines.reference import ReferenceEngine
+from rela.decoding.pipeline import SPECIAL
+from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
-from rela.packing import Packing
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of what empty seats hold
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of the values in padding rows
 
 
 def make_model(kind: str, seed: int = 0, **options) -> Transformer:
@@ -51,15 +52,8 @@ def make_sources(count: int, seed: int = 0, longest: int = 40) -> list[list[int]
 def reference(
     model: Transformer, sources: list[list[int]], limits: list[int], beam: int, alpha: float
 ) -> list[list[Hypothesis]]:
-    device = model.output.weight.device
-    layout = Layout.of(sources)
-    bounds = torch.tensor([0, *np.cumsum(layout.lengths)], dtype=torch.int32, device=device)
-    packing = Packing(bounds, int(layout.lengths.max()))
-    ids, positions = (torch.from_numpy(array).long().to(device) for array in (layout.ids, layout.positions))
-    return beam_search(
-        model.decode_step, model.start(model.encode(ids, positions, packing), packing), torch.tensor(limits, device=device),
-        beam=beam, bos=BOS, eos=EOS, alpha=alpha, banned=(PAD, BOS, UNK), reorder=reorder,
-    )  # fmt: skip
+    max_lengths = torch.tensor(limits, device=model.output.weight.device)
+    return beam_search(ReferenceEngine(model), sources, max_lengths, beam=beam, special=SPECIAL, alpha=alpha)
 
 
 def assert_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]], tolerance: float = 1e-4) -> None:
@@ -83,9 +77,9 @@ def test_it_finds_what_the_reference_finds(kind, beam, alpha, chain_rows, thin_r
     """Sentences of different lengths and limits, whole n-best lists, all ways a layer is put together."""
     model = make_model(kind, **options)
     sources, limits = make_sources(4), [6, 1, 5, 3]
-    network = Network(model, torch.float32)
+    network = GpuNetwork(model, torch.float32)
     network.chain_rows, network.thin_rows = chain_rows, thin_rows
-    found = DeviceSearch(network, beam, alpha).search(sources, limits)
+    found = GpuEngine(network, beam, alpha).search(sources, limits)
     assert_same(found, reference(model, sources, limits, beam, alpha))
 
 
@@ -96,15 +90,15 @@ def test_the_three_attentions_of_a_model_may_differ():
         config, encoder_attention="rela-i", decoder_attention="softmax", cross_attention="rela-g"
     )
     model, sources = Transformer(config).eval(), make_sources(2, seed=3)
-    found = DeviceSearch(Network(model, torch.float32), 2, 0.6).search(sources, [4, 3])
+    found = GpuEngine(GpuNetwork(model, torch.float32), 2, 0.6).search(sources, [4, 3])
     assert_same(found, reference(model, sources, [4, 3], 2, 0.6))
 
 
 def test_one_search_serves_batches_of_any_size(monkeypatch):
-    """More sentences than places, then fewer, then longer ones, for which the buffers grow."""
-    monkeypatch.setattr(device_search, "PLACES", 3)
+    """More sentences than a batch may have, then fewer, then longer ones, for which the buffers grow."""
+    monkeypatch.setattr(gpu_batches, "MAX_SENTENCES", 3)
     model = make_model("rela-g", width=16, decoder_layers=1)
-    search = DeviceSearch(Network(model, torch.float32), 2, 0.6)
+    search = GpuEngine(GpuNetwork(model, torch.float32), 2, 0.6)
     for batch, limits in enumerate(([1, 4, 2, 3], [2], [1, 9, 2])):
         sources = make_sources(len(limits), seed=batch, longest=20)
         assert_same(search.search(sources, limits), reference(model, sources, limits, 2, 0.6))
@@ -112,30 +106,30 @@ def test_one_search_serves_batches_of_any_size(monkeypatch):
 
 def test_only_as_many_hypotheses_are_made_as_are_asked_for():
     model = make_model("rela-g", width=16, decoder_layers=1)
-    search, sources, limits = DeviceSearch(Network(model, torch.float32), 3, 0.6), make_sources(2), [4, 2]
+    search, sources, limits = GpuEngine(GpuNetwork(model, torch.float32), 3, 0.6), make_sources(2), [4, 2]
     found = search.search(sources, limits)
     assert [len(hypotheses) for hypotheses in found] == [3, 3]
     for nbest in (1, 2):
-        assert list(search.search_later(lay_out(sources, limits, 3), nbest)()) == [
+        assert list(search.launch(split_batch(sources, limits, 3), nbest)()) == [
             hypotheses[:nbest] for hypotheses in found
         ]
 
 
-def test_those_that_are_done_leave(monkeypatch):
-    seated = []
-    monkeypatch.setattr(device_search, "LOOK_EVERY", 1)
-    real = Buffers.seat
-    monkeypatch.setattr(Buffers, "seat", lambda self, living: (seated.append(living), real(self, living))[1])  # fmt: skip
+def test_sentences_that_are_done_leave(monkeypatch):
+    continued = []
+    monkeypatch.setattr(gpu_search, "STEPS_PER_CHECK", 1)
+    reorder = GpuEngine.reorder
+    monkeypatch.setattr(GpuEngine, "reorder", lambda self, active: (continued.append(active), reorder(self, active))[1])
     model, sources, limits = (
         make_model("rela-g", width=16, decoder_layers=1),
         make_sources(5, longest=9),
         [1, 1, 6, 1, 1],
     )
     assert_same(
-        DeviceSearch(Network(model, torch.float32), 2, 0.6).search(sources, limits),
+        GpuEngine(GpuNetwork(model, torch.float32), 2, 0.6).search(sources, limits),
         reference(model, sources, limits, 2, 0.6),
     )
-    assert seated == [[2]], "the others begin in a seat each, and leave"
+    assert continued == [[2]], "all are active at first, and the others leave"
 
 
 @pytest.fixture(scope="module")
@@ -158,14 +152,14 @@ def test_a_translator_gives_the_same_text_by_both(translator):
 def test_changed_weights_are_seen(translator):
     line, options = ["The dog sleeps ."], {"engine": "graphs", "max_length_ratio": 0.1}
     before = translator.translate(line, **options)
-    made = translator.engine.made
+    made = translator.pipeline.engines.gpu
     assert translator.translate(line, **options) == before
-    assert translator.engine.made is made, "the same search served again"
+    assert translator.pipeline.engines.gpu is made, "the same search served again"
     kept = translator.model.output.weight.detach().clone()
     with torch.no_grad():
         translator.model.output.weight.neg_()
     after = translator.translate(line, **options)
-    assert translator.engine.made is not made
+    assert translator.pipeline.engines.gpu is not made
     assert after != before
     assert after == translator.translate(line, **{**options, "engine": "reference"})
     with torch.no_grad():
@@ -187,8 +181,8 @@ def test_weights_that_are_no_numbers_end_with_an_error(translator):
 def test_it_says_why_it_cannot_serve(translator, monkeypatch):
     graphs = DecodeConfig(engine="graphs")
     assert why_not_graphs(translator.model, graphs) is None
-    assert translator.engine.uses_graphs(graphs)
-    assert not translator.engine.uses_graphs(DecodeConfig(engine="reference"))
+    assert translator.pipeline.engines.uses_graphs(graphs)
+    assert not translator.pipeline.engines.uses_graphs(DecodeConfig(engine="reference"))
     assert "random" in str(why_not_graphs(translator.model, dataclasses.replace(graphs, sampling=True)))
     assert "sparsemax" in str(why_not_graphs(make_model("sparsemax"), graphs))
     assert "gated-layer" in str(why_not_graphs(make_model("rela-g-layernorm"), graphs))
@@ -203,34 +197,13 @@ def test_it_says_why_it_cannot_serve(translator, monkeypatch):
             DecodeConfig(**{name: "fast"})
 
 
-def test_packed_sources_and_their_blocks():
-    layout = Layout.of([[5, 6], [7] * 40, [8]])
-    assert layout.ids.tolist() == [5, 6, EOS, *[7] * 40, EOS, 8, EOS]
-    assert layout.positions.tolist() == [0, 1, 2, *range(41), 0, 1]
-    assert layout.blocks.tolist() == [[0, 3, 0, 3], [3, 32, 3, 41], [35, 9, 3, 41], [44, 2, 44, 2]]
-
-
-def test_chunks_fit_into_the_buffers(monkeypatch):
-    monkeypatch.setattr(device_search, "PLACES", 3)
-    monkeypatch.setattr(device_search, "SLOTS", 100)
-    limits = [9, 9, 9, 9, 24, 9, 60, 1, 1, 1, 1]
-    found = [limits[chunk] for chunk in device_search.chunks_of(limits, beam=2)]
-    assert found == [[9, 9, 9], [9, 24], [9], [60], [1, 1, 1], [1]]
-
-
-def test_sizes_are_few_and_close():
-    assert [smallest_above(n) for n in (0, 8, 9, 12, 13, 17, 24, 25, 33, 97)] == [8, 8, 12, 12, 16, 24, 24, 32, 48, 128]
-    for number in range(1, 3000):
-        assert number <= smallest_above(number) <= max(8, number * 1.5)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["rela-g", "softmax", "rela-i"])
 @pytest.mark.parametrize("beam", [1, 4])
 def test_captured_graphs_find_what_the_reference_finds(kind, beam):
     """In float32, at the size the kernels are for; the second round replays what the first captured."""
     model = make_model(kind, vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
-    search = DeviceSearch(Network(model, torch.float32), beam, 0.6)
+    search = GpuEngine(GpuNetwork(model, torch.float32), beam, 0.6)
     for seed in range(3):
         sources = make_sources(40, seed=seed)
         limits = [min(2 * len(source) + 4, 60) for source in sources]
@@ -243,9 +216,9 @@ def test_captured_graphs_find_what_the_reference_finds(kind, beam):
 @pytest.mark.gpu
 def test_the_host_does_other_work_while_it_waits():
     model = make_model("rela-g", vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
-    search, sources, pieces = DeviceSearch(Network(model, torch.float32), 4, 0.6), make_sources(40), iter(range(10**9))
+    search, sources, pieces = GpuEngine(GpuNetwork(model, torch.float32), 4, 0.6), make_sources(40), iter(range(10**9))
     with torch.inference_mode():
-        found = list(search.search_later(lay_out(sources, [20] * 40, 4), meanwhile=pieces)())
+        found = list(search.launch(split_batch(sources, [20] * 40, 4), work=pieces)())
         assert next(pieces) > 0
         assert found == search.search(sources, [20] * 40)
 
@@ -255,9 +228,9 @@ def test_the_host_does_other_work_while_it_waits():
 def test_kernels_that_start_early_find_what_the_reference_finds(kind):
     """One sentence at a time, in float32: a kernel that read before the one in front had written would show."""
     model = make_model(kind, vocabulary_size=3000, width=512, heads=8, feed_forward=2048, max_length=200).cuda()
-    network = Network(model, torch.float32)
+    network = GpuNetwork(model, torch.float32)
     network.chain_rows = network.thin_rows = 16
-    search = DeviceSearch(network, 4, 0.6)
+    search = GpuEngine(network, 4, 0.6)
     with torch.inference_mode():
         for source in make_sources(6, seed=7, longest=20):
             limits = [2 * len(source) + 4]
@@ -273,11 +246,11 @@ def test_bfloat16_scores_are_those_of_float32_to_its_rounding(chain_rows, thin_r
     model = make_model("rela-g", vocabulary_size=3000, width=512, heads=8, feed_forward=1024, max_length=200).cuda()
     sources, scores = make_sources(40, seed=1), []
     for dtype in (torch.float32, torch.bfloat16):
-        network = Network(model, dtype)
+        network = GpuNetwork(model, dtype)
         if dtype == torch.bfloat16:
             network.chain_rows, network.thin_rows = chain_rows, thin_rows
         with torch.inference_mode():
-            search = DeviceSearch(network, 1, 0.0)
+            search = GpuEngine(network, 1, 0.0)
             alone = [search.search([source], [1])[0][0].log_prob for source in sources[:4]]
             together = [found[0].log_prob for found in search.search(sources, [1] * 40)]
         scores.append([*alone, *together])

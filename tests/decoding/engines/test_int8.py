@@ -63,7 +63,7 @@ def test_steps_with_changing_ancestors_are_teacher_forcing(kind, beams):
 
 
 @torch.inference_mode()
-def test_caches_grow_beyond_their_first_room():
+def test_caches_grow_beyond_their_first_capacity():
     model = QuantisedTransformer(make(max_length=80))
     batch = pack([([5, 6, 7], list(range(4, 4 + 30)) + list(range(4, 4 + 30)))])
     sources = batch.source_packing

@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("triton")
 
 from rela.kernels.search import step_attention
-from rela.kernels.search.step_attention import attend_blocks, attend_cache, groups_of
+from rela.kernels.search.step_attention import BeamCache, Heads, attend_blocks, attend_cache, groups_of
 from tests.kernels.exactness import ACTIVATIONS as FUSED
 from tests.kernels.exactness import DEVICE, draw
 
@@ -30,10 +30,13 @@ def by_head(squares, heads):
     return squares.double().unflatten(-1, (heads, -1)).sum(-1)
 
 
-def heirs_of(ancestry):
-    """For every slot [places · room · beam] the beams whose past it is in, as bits; ancestry [places, beam, room] says who computed a position."""
+def beam_bits_of(ancestry):
+    """For every cache entry [B · capacity · K] the beams that have it in their prefix, as bits.
+
+    ancestry [B, K, capacity] says which beam computed each position of a beam's prefix.
+    """
     beams = torch.arange(ancestry.size(1), device=ancestry.device)
-    owns = ancestry.transpose(1, 2)[..., None] == beams  # [places, room, beam, slot's beam]
+    owns = ancestry.transpose(1, 2)[..., None] == beams  # [B, capacity, K, the entry's beam]
     return (owns.int() << beams[:, None].int()).sum(2, dtype=torch.int32).flatten()
 
 
@@ -43,40 +46,38 @@ def options(case, heads, width):
 
 
 @pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
-@pytest.mark.parametrize(("length", "crowd"), [(0, 8), (1, 1), (70, 8), (70, 1)])
-def test_a_row_sees_its_ancestors_and_itself(case, activation, length, crowd, monkeypatch):
-    """Two sentences, an empty seat and one that is done; each position of a row lies in a row of its own; with and without unseen slots."""
-    monkeypatch.setattr(step_attention, "CROWD", crowd)
-    beam, heads, size, room = 3, 2, 12, 75
+@pytest.mark.parametrize(("length", "skip_from"), [(0, 8), (1, 1), (70, 8), (70, 1)])
+def test_a_row_sees_its_prefix_and_itself(case, activation, length, skip_from, monkeypatch):
+    """Two sentences, padding and one that is done; positions of a prefix come from any beam; unused entries skipped or not."""
+    monkeypatch.setattr(step_attention, "SKIP_UNUSED_FROM", skip_from)
+    beam, heads, size, capacity = 3, 2, 12, 75
     width = heads * size
     threshold, gate = options(case, heads, width)
-    keys, values = draw(3 * room * beam, width, seed=1), draw(3 * room * beam, width, seed=2)
+    keys, values = draw(3 * capacity * beam, width, seed=1), draw(3 * capacity * beam, width, seed=2)
     untouched = keys.clone()
-    ancestry = torch.randint(0, beam, (3, beam, room), dtype=torch.int8).to(DEVICE)
-    heirs = heirs_of(ancestry)
-    places = [2, -1, 1, 0]
-    seats, lengths, done = (
-        torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (places, [5, length, length], [1, 0, 0])
-    )
-    qkv = draw(len(places) * beam, 3 * width, seed=3)
+    ancestry = torch.randint(0, beam, (3, beam, capacity), dtype=torch.int8).to(DEVICE)
+    sentences = [2, -1, 1, 0]
+    integers = [
+        torch.tensor(x, dtype=torch.int32, device=DEVICE)
+        for x in (sentences, [5, length, length], [1, 0, 0], [capacity])
+    ]
+    qkv = draw(len(sentences) * beam, 3 * width, seed=3)
     context, squares = (torch.full((12, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
-    attend_cache(
-        qkv, keys, values, heirs, seats, lengths, done, torch.tensor([room], dtype=torch.int32, device=DEVICE), gate,
-        threshold, context, squares, beam=beam, heads=heads, activation=activation,
-    )  # fmt: skip
+    cache = BeamCache(keys, values, beam_bits_of(ancestry), *integers, beam)
+    attend_cache(qkv, cache, Heads(heads, activation, gate, threshold), context, squares)
     for row in range(12):
-        place = places[row // beam]
-        if place < 1:
+        sentence = sentences[row // beam]
+        if sentence < 1:
             assert (context[row] == 7.0).all()
             continue
-        slots = [(place * room + p) * beam + int(ancestry[place, row % beam, p]) for p in range(length)]
-        new = (place * room + length) * beam + row % beam
+        entries = [(sentence * capacity + p) * beam + int(ancestry[sentence, row % beam, p]) for p in range(length)]
+        new = (sentence * capacity + length) * beam + row % beam
         q, k, v = qkv[row].split(width)
         assert torch.equal(keys[new], k)
         assert torch.equal(values[new], v)
         untouched[new] = k
-        past = torch.tensor([*slots, new], device=DEVICE)
-        wanted = equation(q[None], keys[past], values[past], heads, activation, threshold, gate)
+        prefix = torch.tensor([*entries, new], device=DEVICE)
+        wanted = equation(q[None], keys[prefix], values[prefix], heads, activation, threshold, gate)
         torch.testing.assert_close(context[row].double(), wanted[0][0], rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(by_head(squares[row], heads), wanted[1][0], rtol=1e-5, atol=1e-5)
     assert torch.equal(keys, untouched), "nothing else was written"
@@ -94,8 +95,8 @@ def test_blocks_see_the_keys_of_their_sentence(case, activation):
     keys, values = memory.split(width, dim=1)
     context, squares = (torch.full((11, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
     attend_blocks(
-        q, keys, values, torch.tensor(table, dtype=torch.int32, device=DEVICE), gate, threshold, context, squares,
-        blocks=4, queries=5, heads=heads, activation=activation,
+        q, keys, values, torch.tensor(table, dtype=torch.int32, device=DEVICE), Heads(heads, activation, gate, threshold),
+        context, squares, blocks=4, queries=5,
     )  # fmt: skip
     assert (context[10] == 7.0).all(), "a row in no block"
     for first_q, n_q, first_k, n_k in table:
@@ -111,8 +112,7 @@ def test_a_row_that_looks_at_nothing_gives_zeros(activation):
     context, squares = torch.empty(2, 16, device=DEVICE), torch.empty(2, groups_of(16), device=DEVICE)
     table = torch.tensor([[0, 2, 0, 2]], dtype=torch.int32, device=DEVICE)
     attend_blocks(
-        q, -q, q, table, torch.ones(16, device=DEVICE), None, context, squares, blocks=1, queries=2, heads=1,
-        activation=activation,
-    )  # fmt: skip
+        q, -q, q, table, Heads(1, activation, torch.ones(16, device=DEVICE)), context, squares, blocks=1, queries=2
+    )
     assert not context.any()
     assert not squares.any()

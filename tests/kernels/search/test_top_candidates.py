@@ -19,13 +19,13 @@ def candidates(x, weight, at_limit, banned, beam, count):
     )
     log_probs = torch.empty(rows, count, device=DEVICE)
     tokens = torch.empty(rows, count, dtype=torch.int32, device=DEVICE)
-    seats = [*range(len(at_limit) - 1, -1, -1)]
-    lengths, limits = [6] * len(seats), [6 if at_limit[seat] else 7 for seat in seats]
-    places, lengths, limits, forbidden = (
-        torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (seats, lengths, limits, banned)
+    sentences = [*range(len(at_limit) - 1, -1, -1)]
+    lengths, limits = [6] * len(sentences), [6 if at_limit[sentence] else 7 for sentence in sentences]
+    active, lengths, limits, forbidden = (
+        torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (sentences, lengths, limits, banned)
     )
     tile_logits(x, weight, forbidden, logits, tiles)
-    best_tokens(logits, tiles, places, lengths, limits, forbidden, log_probs, tokens, beam=beam, eos=EOS)
+    best_tokens(logits, tiles, active, lengths, limits, forbidden, log_probs, tokens, beam=beam, eos=EOS)
     return log_probs, tokens
 
 

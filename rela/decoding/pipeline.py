@@ -1,0 +1,199 @@
+"""Ids in, hypotheses out: windows of lines, batches, search, and host work that is done while the device computes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rela.config import DecodeConfig
+from rela.data.subwords import BOS, EOS, PAD, UNK
+from rela.decoding.background import HostWork, finish
+from rela.decoding.beam import Hypothesis, SpecialTokens, beam_search
+from rela.decoding.engines.choose import Engines
+from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_batch
+from rela.decoding.engines.gpu_search import PendingResults
+from rela.decoding.even_packing import Pair
+from rela.decoding.sampling import sample
+from rela.decoding.windows import WINDOW, LineBatch, batches_by_length, line_batches
+from rela.errors import RunFailed
+from rela.model.transformer import Transformer
+
+# Source tokens of a batch, unless asked for otherwise: what fills a GPU is more than a CPU has the memory for.
+GRAPHS_TOKENS, REFERENCE_TOKENS = 16_384, 4096
+SPECIAL = SpecialTokens(BOS, EOS, banned=(PAD, BOS, UNK))
+
+Read = Callable[[int], list[list[int]]]
+"""The ids of the next window of lines, the first of which has this number; none at the end."""
+Finish = Callable[[Hypothesis], Any]
+"""What is made of each hypothesis, such as its text."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a stream: how to search, how many hypotheses a line, and how many lines are read together."""
+
+    decode: DecodeConfig
+    nbest: int = 1
+    window: int = WINDOW
+
+
+@dataclass(frozen=True)
+class PreparedBatch:
+    """Lines that are translated together, ready for search."""
+
+    lines: LineBatch
+    sources: list[list[int]]
+    """The ids of those that are not empty."""
+    limits: Tensor
+    """[B]: how many ids each translation may have, on the host."""
+    gpu_batches: list[GpuBatch] | None
+    """The same as the GPU engine takes it; None where another engine serves."""
+
+
+@dataclass(frozen=True)
+class PendingBatch:
+    """A batch whose search has been launched; `work` makes its results, those of one line at each `next`."""
+
+    lines: LineBatch
+    work: HostWork
+
+
+class Pipeline:
+    """Searches and scores with one model; it knows ids, and no text."""
+
+    def __init__(self, model: Transformer, device: torch.device) -> None:
+        self.model, self.device = model, device
+        self.engines = Engines(model)
+
+    def translate(self, read: Read, finish_hypothesis: Finish, request: Request) -> Iterator[list[Any]]:
+        """What `finish_hypothesis` makes of the best hypotheses of each line, in the order of the lines.
+
+        While the device searches a batch, the host prepares the next one and makes the results of the one before.
+        """
+        batches = self.prepared_batches(read, request)
+        batch, pending = next(batches, None), None
+        while batch is not None:
+            if batch.gpu_batches is None:  # the host itself searches, and does nothing else meanwhile
+                yield from results_of(pending)
+                pending = None
+            following: list[PreparedBatch | None] = []
+            work = chain(take_one(batches, following), pending.work if pending else ())
+            try:
+                found = self.launch(batch, request, work)
+                finish(work)
+            except Exception:
+                yield from results_of(pending)  # not to be lost with what comes after
+                raise
+            yield from results_of(pending)
+            pending = PendingBatch(batch.lines, make_results(batch.lines, found, finish_hypothesis))
+            if (batch := following[0]) is None:  # the next lines may be long in coming: give what there is first
+                yield from results_of(pending)
+                batch, pending = next(batches, None), None
+
+    def prepared_batches(self, read: Read, request: Request) -> Iterator[PreparedBatch | None]:
+        """Batches ready for search; None where the results so far should be given before the next is asked for."""
+        graphs = self.engines.uses_graphs(request.decode)
+        tokens = request.decode.batch_tokens or (GRAPHS_TOKENS if graphs else REFERENCE_TOKENS)
+        for lines in line_batches(read, request.window, tokens, MAX_SENTENCES if graphs else None):
+            yield None if lines is None else self.prepare(lines, request.decode, graphs)
+
+    def prepare(self, lines: LineBatch, decode: DecodeConfig, graphs: bool) -> PreparedBatch:
+        """All of a search that can be done before the device is free for it; an empty line needs none."""
+        sources = [ids for ids in lines.ids if ids]
+        limits = self.length_limits(sources, decode)
+        gpu_batches = split_batch(sources, limits.tolist(), decode.beam) if graphs else None
+        return PreparedBatch(lines, sources, limits, gpu_batches)
+
+    def length_limits(self, sources: list[list[int]], decode: DecodeConfig) -> Tensor:
+        """How many ids each source's translation may have, [B], on the host."""
+        lengths = torch.tensor([len(ids) for ids in sources])
+        limits = (lengths * decode.max_length_ratio + decode.max_length_extra).long()
+        return limits.clamp(1, self.model.config.max_length - 1)
+
+    @torch.inference_mode()
+    def launch(self, batch: PreparedBatch, request: Request, work: HostWork) -> PendingResults:
+        """The best hypotheses of each line as a call that waits for what the device still computes.
+
+        Where the host would wait for the device before that, it does pieces of `work`.
+        """
+        found: PendingResults = partial(iter, ())
+        with self.on_device():
+            if batch.sources:
+                found = self.launch_search(batch, request, work)
+        return partial(with_empty_lines, batch.lines, found, request.nbest)
+
+    def launch_search(self, batch: PreparedBatch, request: Request, work: HostWork) -> PendingResults:
+        """Hypotheses of the sources that are not empty, best first."""
+        gpu_engine = self.engines.gpu_engine(request.decode)
+        if gpu_engine is not None and batch.gpu_batches is not None:
+            return gpu_engine.launch(batch.gpu_batches, request.nbest, work)
+        with self.engines.autocast(request.decode):
+            return partial(iter, self.search_stepwise(batch, request.decode))
+
+    def search_stepwise(self, batch: PreparedBatch, decode: DecodeConfig) -> list[list[Hypothesis]]:
+        """The same from an engine that is driven step by step."""
+        engine, limits = self.engines.stepwise_engine(decode), batch.limits.to(self.device)
+        if not decode.sampling:
+            return beam_search(
+                engine, batch.sources, limits, beam=decode.beam, special=SPECIAL, alpha=decode.length_penalty
+            )
+        numbers = [number for number, ids in zip(batch.lines.numbers, batch.lines.ids, strict=True) if ids]
+        seeds = [(decode.seed * 1_000_003 + number) % 2**63 for number in numbers]
+        return sample(
+            engine, batch.sources, limits, samples=decode.beam, special=SPECIAL, seeds=seeds,
+            temperature=decode.temperature,
+        )  # fmt: skip
+
+    @torch.inference_mode()
+    def score(self, pairs: list[Pair], decode: DecodeConfig) -> list[list[float]]:
+        """Log-probabilities of each target's ids and </s>, given its source."""
+        scores: list[list[float]] = [[] for _ in pairs]
+        longest = [max(len(source), len(target)) for source, target in pairs]
+        for batch in batches_by_length(longest, decode.batch_tokens or REFERENCE_TOKENS):
+            with self.on_device(), self.engines.autocast(decode):
+                log_probs = self.engines.stepwise_engine(decode).score([pairs[i] for i in batch])
+            for i, values in zip(batch, log_probs, strict=True):
+                scores[i] = values
+        return scores
+
+    def on_device(self) -> contextlib.AbstractContextManager:
+        """Kernels and events go to the current GPU, so that is to be the model's."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+
+
+def take_one(items: Iterator[Any], into: list[Any]) -> HostWork:
+    """The next item, or None, as one piece of work."""
+    into.append(next(items, None))
+    yield None
+
+
+def with_empty_lines(lines: LineBatch, found: PendingResults, nbest: int) -> Iterator[list[Hypothesis]]:
+    """Hypotheses of all lines; an empty one has an empty translation."""
+    searched = found()
+    for ids in lines.ids:
+        hypotheses = next(searched) if ids else [Hypothesis((), 0.0, 0.0)]
+        if not hypotheses:
+            raise RunFailed("the model gives no translation a probability; are its weights numbers?")
+        yield hypotheses[:nbest]
+
+
+def make_results(lines: LineBatch, found: PendingResults, finish_hypothesis: Finish) -> HostWork:
+    """Write the results of a batch to its window, those of one line at each `next`."""
+    for index, hypotheses in zip(lines.indices, found(), strict=True):
+        lines.results[index] = [finish_hypothesis(hypothesis) for hypothesis in hypotheses]
+        yield None
+
+
+def results_of(pending: PendingBatch | None) -> Iterator[list[Any]]:
+    """The results of a window that ends with this batch, after what is left to do for it."""
+    if pending is not None:
+        finish(pending.work)
+        if pending.lines.is_last and None not in pending.lines.results:
+            yield from pending.lines.results
