@@ -23,8 +23,9 @@ from rela.decoding.translate import Translator
 from rela.errors import RunFailed
 from rela.evaluation.alignment import GoldLinks
 from rela.evaluation.scores import Score, bleu
+from rela.progress import Progress
 from rela.report.results import Report
-from rela.terminal import Tell, progress_bars
+from rela.terminal import progress_bars
 from rela.toy import NOISES, ToyPair, add_noise, split, write_corpus
 
 KINDS = ("rela-g", "softmax")
@@ -104,7 +105,7 @@ def demo(directory: Path, say: Say) -> dict[str, Any]:
     return figures
 
 
-def train_together(configs: list[Config], progress: Tell) -> None:
+def train_together(configs: list[Config], progress: Progress) -> None:
     """Train each config in a process of its own, the cores shared out: small products gain little from two threads."""
     threads = min(max((os.cpu_count() or 1) // len(configs), 1), 4)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -132,7 +133,7 @@ def train_together(configs: list[Config], progress: Tell) -> None:
             raise RunFailed(f"training {directory.name} failed: {reason or f'exit code {process.returncode}'}")
 
 
-def tell_progress(configs: list[Config], progress: Tell) -> None:
+def tell_progress(configs: list[Config], progress: Progress) -> None:
     """Read how far each run is from its log."""
     for config in configs:
         log = Path(config.train.directory) / "log.jsonl"
@@ -153,7 +154,7 @@ def make_corpus(directory: Path, say: Say) -> list[ToyPair]:
     return parts[2]
 
 
-def compare(directory: Path, translators: dict[str, Translator], test: list[ToyPair], progress: Tell) -> Report:
+def compare(directory: Path, translators: dict[str, Translator], test: list[ToyPair], progress: Progress) -> Report:
     """Every measure of section 5.2 with the corpus' gold links and known noise, as a folder of figures and tables."""
     from rela.report.parallel_text import ParallelText
     from rela.report.plot_command import PlotCommand

@@ -1,9 +1,10 @@
-"""Files that are written whole or not at all, and locks on files and folders."""
+"""Files and folders that are written whole or not at all, and locks on them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,33 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a binary file, whole or not at all."""
     with replacing(path) as partial:
         partial.write_bytes(data)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """An empty folder beside `path` to fill: takes its place when the body ends, is removed when the body fails."""
+    path = Path(path)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        fresh.mkdir()
+        yield fresh
+        replace_folder(fresh, path)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def replace_folder(fresh: Path, path: Path) -> None:
+    """Put a finished folder in the place of an old one; at every moment one of the two is whole on disk."""
+    for file in fresh.iterdir():  # a name must not reach the disk before what it names
+        with open(file, "rb") as content:
+            os.fsync(content.fileno())
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        os.replace(path, old)
+    os.replace(fresh, path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def lock(handle: int, message: str) -> None:

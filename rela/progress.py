@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-Progress = Callable[[str, int, int | None], None]
-"""Called as progress(stage, done, total); total is None where it is not known."""
+from typing import Protocol
 
 
-def no_progress(stage: str, done: int, total: int | None) -> None:
+class Progress(Protocol):
+    """Told how far a stage of work is: `total` is None where it is not known, `note` is shown behind the numbers."""
+
+    def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None: ...
+
+
+def no_progress(stage: str, done: int, total: int | None, note: str = "") -> None:
     """Report nothing."""

@@ -13,34 +13,33 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rela.files import replacing
-
-Tell = Callable[..., None]
-"""(stage, done, total or None, note="") → None."""
+from rela.progress import Progress
 
 
 @contextlib.contextmanager
-def progress_bars() -> Iterator[Tell]:
+def progress_bars() -> Iterator[Progress]:
     """Progress on stderr: bars on a terminal, elsewhere a line every few seconds."""
     if not sys.stderr.isatty():
         yield lines_of_progress()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
                TextColumn("{task.fields[note]}")]  # fmt: skip
     tasks: dict[str, Any] = {}
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Bars(*columns, console=Console(stderr=True)) as bars:
 
         def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=total, note=note)
-            progress.update(tasks[stage], completed=done, total=total, note=note)
+                tasks[stage] = bars.add_task(stage, total=total, note=note)
+            bars.update(tasks[stage], completed=done, total=total, note=note)
 
         yield tell
 
 
-def lines_of_progress(seconds: float = 10.0) -> Tell:
+def lines_of_progress(seconds: float = 10.0) -> Progress:
     """A line for a stage when its last one is some seconds old; what is done sooner needs none."""
     said: dict[str, float] = {}
 

@@ -11,6 +11,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from rela.files import write_text
 from rela.progress import Progress
 
 BLOCK = 1 << 16
@@ -56,7 +57,7 @@ def download(
     if sha256 is not None and found != sha256:
         part.unlink()
         raise DownloadError(f"{url} gave a file with SHA-256 {found}; wanted {sha256}")
-    noted.write_text(f"{found}  {path.name}\n")
+    write_text(noted, f"{found}  {path.name}\n")
     os.replace(part, path)
     tag_of(part).unlink(missing_ok=True)
     return path

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 from torch import Tensor
 
 from rela.config import Config, from_dict, read_yaml, save_config
+from rela.files import replacing_folder
 from rela.model.transformer import Transformer
 
 WEIGHTS, CONFIG, SUBWORDS = "model.safetensors", "config.yaml", "subwords.model"
@@ -24,16 +23,10 @@ def save_folder(path: str | Path, config: Config, weights: dict[str, Tensor], su
     if path.exists() and not is_replaceable(path):
         raise ModelFolderError(f"{path} is there and is no model folder; it is not replaced by one")
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    try:
-        fresh.mkdir()
+    with replacing_folder(path) as fresh:
         save_weights(weights, fresh / WEIGHTS)
         save_config(config, fresh / CONFIG)
         (fresh / SUBWORDS).write_bytes(subwords)
-        replace_folder(fresh, path)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def is_replaceable(path: Path) -> bool:
@@ -42,19 +35,6 @@ def is_replaceable(path: Path) -> bool:
         return False
     inside = list(path.iterdir())
     return not inside or ((path / WEIGHTS).is_file() and not any(item.is_dir() for item in inside))
-
-
-def replace_folder(fresh: Path, path: Path) -> None:
-    """Put a finished folder in the place of an old one; at every moment one of the two is whole on disk."""
-    for file in fresh.iterdir():  # a name must not reach the disk before what it names
-        with open(file, "rb") as content:
-            os.fsync(content.fileno())
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        os.replace(path, old)
-    os.replace(fresh, path)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -15,8 +14,8 @@ from torch import Tensor
 
 from rela.config import Config, save_config
 from rela.errors import RunFailed
-from rela.files import write_text
-from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, replace_folder, save_weights
+from rela.files import replacing_folder, write_text
+from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, save_weights
 
 OPTIMISER, PROGRESS, FINISHED = "optimiser.safetensors", "progress.json", "finished.json"
 REQUIRED = {"step", "position", "best_loss", "bad_validations", "batches", "data"}
@@ -52,24 +51,20 @@ class Checkpoints:
     ) -> Path:
         """Write a checkpoint; when this raises, those before are untouched and nothing half-written is left."""
         path = self.directory / f"step-{progress['step']:07d}"
-        fresh = self.directory / f".{path.name}.{os.getpid()}.new"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             for leftover in self.directory.glob(".step-*"):  # of a process killed while it was writing
                 shutil.rmtree(leftover, ignore_errors=True)
-            fresh.mkdir()
-            save_weights(weights, fresh / WEIGHTS)
-            save_weights(optimiser, fresh / OPTIMISER)
-            save_config(config, fresh / CONFIG)
-            (fresh / SUBWORDS).write_bytes(subwords)
-            (fresh / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
-            replace_folder(fresh, path)
+            with replacing_folder(path) as fresh:
+                save_weights(weights, fresh / WEIGHTS)
+                save_weights(optimiser, fresh / OPTIMISER)
+                save_config(config, fresh / CONFIG)
+                (fresh / SUBWORDS).write_bytes(subwords)
+                (fresh / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
         except Exception as error:  # safetensors wraps a full disk in an error type of its own
             older = self.latest()
             left = f"the last whole one is {older.name}" if older else "there is none before it"
             raise CheckpointError(f"checkpoint {path.name} could not be written ({error}); {left}") from None
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
         self.prune()
         return path
 

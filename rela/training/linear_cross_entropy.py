@@ -89,21 +89,29 @@ class LinearCrossEntropy(torch.autograd.Function):
         return scaled, (d_weight * d_loss).to(ctx.weight_type), None, None, None, None
 
 
-def chunk_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(loss, nll, slope of the loss in the logits or None) of a chunk of logits, in at least float32."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    counted = target != PAD
+def smoothed_loss_of(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(the loss, the negative log-likelihood, log Σ exp of each row [N]); the first two summed over tokens not PAD.
+
+    The loss is (1 - ε) · nll + ε · mean over the vocabulary of -log p (Szegedy et al., 2016).
+    """
     normaliser = logits.logsumexp(-1)
+    counted = target != PAD
     likelihood = normaliser - logits.gather(-1, target[:, None])[:, 0]
     nll = torch.where(counted, likelihood, 0.0).sum()
     uniform = torch.where(counted, normaliser - logits.mean(-1), 0.0).sum()
-    loss = (1.0 - smoothing) * nll + smoothing * uniform
+    return (1.0 - smoothing) * nll + smoothing * uniform, nll, normaliser
+
+
+def chunk_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(loss, nll, slope of the loss in the logits or None) of a chunk of logits, in at least float32."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss, nll, normaliser = smoothed_loss_of(logits, target, smoothing)
     if not wanted:
         return loss, nll, None
     # d loss / d logits = softmax - (1 - ε) at the word - ε / V everywhere
     slope = torch.exp(logits - normaliser[:, None]) - smoothing / logits.size(-1)
     slope = slope.scatter_add(-1, target[:, None], torch.full_like(normaliser[:, None], smoothing - 1.0))
-    return loss, nll, torch.where(counted[:, None], slope, 0.0)
+    return loss, nll, torch.where((target != PAD)[:, None], slope, 0.0)
 
 
 def fused_loss(logits: Tensor, target: Tensor, smoothing: float, wanted: bool) -> tuple[Tensor, Tensor, Tensor | None]:

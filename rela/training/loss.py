@@ -10,22 +10,17 @@ from rela.data.batching import Batch
 from rela.data.subwords import PAD
 from rela.model.transformer import Transformer
 from rela.packing import Packing
-from rela.training.linear_cross_entropy import linear_cross_entropy
+from rela.training.linear_cross_entropy import linear_cross_entropy, smoothed_loss_of
 
 
 def smoothed_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """(the loss, the negative log-likelihood) summed over the tokens that are not PAD.
+    """(the label-smoothed loss, the negative log-likelihood) summed over the tokens that are not PAD.
 
-    The loss is (1 - ε) · nll + ε · mean over the vocabulary of -log p (Szegedy et al., 2016). This is the
-    specification; training takes `linear_cross_entropy`, which never stores the logits.
+    This is the specification; training takes `linear_cross_entropy`, which never stores the logits.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    normaliser = logits.logsumexp(-1)
-    counted = target != PAD
-    likelihood = normaliser - logits.gather(-1, target[:, None])[:, 0]
-    nll = torch.where(counted, likelihood, 0.0).sum()
-    uniform = torch.where(counted, normaliser - logits.mean(-1), 0.0).sum()
-    return (1.0 - smoothing) * nll + smoothing * uniform, nll
+    loss, nll, _ = smoothed_loss_of(logits, target, smoothing)
+    return loss, nll
 
 
 class Objective(nn.Module):

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+from rela import files
 from rela.config import Config, ModelConfig
 from rela.model.folder import ModelFolderError, load_weights, save_folder, unique_weights
 from rela.model.transformer import Transformer
@@ -66,8 +67,11 @@ def test_old_checkpoints_go_and_only_the_newest_keeps_its_optimiser(tmp_path):
     assert checkpoints.latest() == tmp_path / "step-10000000"
 
 
-@pytest.mark.parametrize("broken", ["save_weights", "save_config", "replace_folder"])
-def test_a_failure_while_writing_leaves_the_old_checkpoint_and_nothing_else(tmp_path, monkeypatch, broken):
+@pytest.mark.parametrize(
+    ("module", "broken"),
+    [(checkpoint_module, "save_weights"), (checkpoint_module, "save_config"), (files, "replace_folder")],
+)
+def test_a_failure_while_writing_leaves_the_old_checkpoint_and_nothing_else(tmp_path, monkeypatch, module, broken):
     checkpoints = Checkpoints(tmp_path, keep=3)
     old = save(checkpoints, 5, seed=1)
     before = {path.name: path.read_bytes() for path in old.iterdir()}
@@ -77,7 +81,7 @@ def test_a_failure_while_writing_leaves_the_old_checkpoint_and_nothing_else(tmp_
         calls.append(1)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_module, broken, fail)
+    monkeypatch.setattr(module, broken, fail)
     with pytest.raises(
         CheckpointError, match=r"step-0000010 could not be written .*No space.*last whole one is step-0000005"
     ):
