@@ -97,6 +97,26 @@ def test_prose_lines_are_short(page: Path) -> None:
             assert len(line) <= WIDTH, f"{page.name}:{number} has {len(line)} characters; wanted at most {WIDTH}"
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("rela/analysis/nulls.py", "null_rate"),
+        ("rela/kernels/attention/activations.py", "ACTIVATIONS"),
+        ("rela/decoding/beam.py", "cannot_improve"),
+    ],
+)
+def test_newcomers_find_a_file_in_two_steps(file: str, name: str) -> None:
+    """From the README to a page, from the page to the file."""
+    first = {(ROOT / target.partition("#")[0]).resolve() for _, target in links(ROOT / "README.md")}
+    seen = [
+        page
+        for page in first & set(PAGES)
+        if ROOT / file in {page.parent.joinpath(t).resolve() for _, t in links(page)}
+    ]
+    assert seen, f"no page that the README names leads to {file}"
+    assert name in definitions(ROOT / file)
+
+
 def test_the_layers_are_those_of_the_test() -> None:
     """docs/architecture.md lists the packages in the order that tests/test_layers.py checks."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## Who imports whom")[1]
