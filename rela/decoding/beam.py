@@ -157,7 +157,7 @@ class Search:
 
     def cannot_improve(self) -> Tensor:
         """[B], True where the best hypothesis alive cannot beat the worst finished one any more."""
-        bound = self.alive[:, 0] / length_penalty(self.max_lengths + 1, self.alpha)
+        bound: Tensor = self.alive[:, 0] / length_penalty(self.max_lengths + 1, self.alpha)
         return (self.finished[:, -1] >= bound) | torch.isneginf(self.alive[:, 0])
 
     def keep_undone(self, row_multiple: int) -> Tensor | None:

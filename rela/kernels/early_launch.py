@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 def early(in_chain: bool, tensor: Tensor, first: bool = False) -> dict[str, Any]:
-    """Launch options for a kernel with a parameter EARLY, on the device of a tensor; `first` is the first of a chain."""
+    """Launch options for a kernel with a parameter EARLY, on a tensor's device; `first` is the first of a chain."""
     if in_chain and tensor.is_cuda and has_early_launch(tensor.device):
         return {"EARLY": True, "launch_pdl": not first}
     return {"EARLY": False}

@@ -1,4 +1,4 @@
-"""CUDA graphs, one for each shape a function is called with: captured after the shape's first call, replayed from then on."""
+"""CUDA graphs, one for each shape a function is called with: captured at the second call, replayed from then on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 class Graphs:
     """Calls a function eagerly or as a graph; the function reads and writes static tensors alone and returns nothing.
 
-    The first call with a key runs eagerly, which compiles what there is to compile; the second captures. Graphs share their
-    memory, so they never run at the same time. Off a GPU every call is eager.
+    The first call with a key runs eagerly, which compiles what there is to compile; the second captures. Graphs share
+    their memory, so they never run at the same time. Off a GPU every call is eager.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -34,7 +34,7 @@ class Graphs:
             graph.replay()
 
     def capture(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        # torch.cuda.graph would collect garbage and empty the cache before each capture, which takes longer than the capture.
+        # torch.cuda.graph would collect garbage and empty the cache first, which takes longer than the capture.
         assert self.stream is not None
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream(self.device)

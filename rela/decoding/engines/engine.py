@@ -3,7 +3,7 @@
 `rela.decoding.beam` and `rela.decoding.sampling` know a model only as an `Engine`. The reference (reference.py) and the
 int8 model (int8.py) are engines; an ensemble would be another class with the same four methods.
 
-The GPU engine (gpu_search.py) keeps the whole search on the device, so it cannot hand log-probabilities back after every
+The GPU engine (gpu_search.py) keeps the whole search on the device, so it cannot hand log-probabilities back after each
 step. It has methods of the same four names over its static buffers, runs its own loop over them, and gives hypotheses.
 
 Letters in this package: B sentences, K beam width, R = B · K rows, H heads, T queries, S keys, D head size,

@@ -14,8 +14,8 @@ from rela.decoding.engines.gpu_network import ENCODER_QUERIES
 
 # Sentences of a batch at most.
 MAX_SENTENCES = 256
-# Entries of the cache (one for each beam of each position) of a batch at most, unless one sentence needs more: 3 GiB for
-# Transformer base in bfloat16.
+# Entries of the cache (one for each beam of each position) of a batch at most, unless one sentence needs more: 3 GiB
+# for Transformer base in bfloat16.
 MAX_CACHE_ENTRIES = 1 << 18
 
 

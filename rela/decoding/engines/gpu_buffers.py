@@ -102,11 +102,14 @@ class Buffers:
     def load(self, batch: GpuBatch, capacity: int) -> None:
         """Copy a batch to the device, every sentence of it active, with `capacity` positions of the cache for each."""
         self.sources: PackedSources = batch.sources
-        step_inputs = self.step_inputs_of(range(len(batch.limits)))
         parts = [
-            batch.sources.ids, batch.sources.positions, batch.sources.blocks.ravel(), np.array(batch.limits), step_inputs,
+            batch.sources.ids,
+            batch.sources.positions,
+            batch.sources.blocks.ravel(),
+            np.array(batch.limits),
+            self.step_inputs_of(range(len(batch.limits))),
             np.array([capacity]),
-        ]  # fmt: skip
+        ]
         inputs = np.zeros(self.inputs.numel(), dtype=np.int32)
         for start, part in zip(self.starts, parts, strict=True):
             inputs[start : start + len(part)] = part

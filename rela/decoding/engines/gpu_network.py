@@ -1,6 +1,6 @@
 """The Transformer of the GPU engine: weights cast and folded once, a step as few kernels as possible.
 
-What is folded: the gain of an output norm into W_o, the keys and values of every layer's cross attention into one product.
+The gain of an output norm is folded into W_o, and the cross keys and values of all layers are one product.
 A step computes what rela.model.layers defines; tests compare the two. Letters as in engine.py.
 """
 
@@ -126,10 +126,13 @@ class GpuNetwork:
     def layer(self, layer: Any) -> Layer:
         feed_forward: FeedForward = layer.feed_forward
         return Layer(
-            attention=self.attention(layer.attention), cross=self.attention(layer.cross) if hasattr(layer, "cross") else None,
-            expand=self.cast(feed_forward.expand.weight), expand_bias=self.cast(feed_forward.expand.bias),
-            contract=self.cast(feed_forward.contract.weight), contract_bias=feed_forward.contract.bias.detach().float(),
-        )  # fmt: skip
+            attention=self.attention(layer.attention),
+            cross=self.attention(layer.cross) if hasattr(layer, "cross") else None,
+            expand=self.cast(feed_forward.expand.weight),
+            expand_bias=self.cast(feed_forward.expand.bias),
+            contract=self.cast(feed_forward.contract.weight),
+            contract_bias=feed_forward.contract.bias.detach().float(),
+        )
 
     def attention(self, module: MultiheadAttention) -> Attention:
         from rela.kernels.search.step_attention import Heads
@@ -244,8 +247,8 @@ class GpuNetwork:
         residual = torch.empty(rows, self.config.width, dtype=torch.float32, device=self.device)
         x = torch.empty(rows, self.config.width, dtype=self.dtype, device=self.device)
         step_layers.embed(
-            buffers.state.last_tokens, buffers.active, buffers.state.lengths, self.target_table, self.positions, self.scale,
-            self.decoder_norms[0], residual, x, beam=buffers.beam, in_chain=in_chain,
+            buffers.state.last_tokens, buffers.active, buffers.state.lengths, self.target_table, self.positions,
+            self.scale, self.decoder_norms[0], residual, x, beam=buffers.beam, in_chain=in_chain,
         )  # fmt: skip
         return ResidualStream(residual, x, in_chain, thin=rows <= self.thin_rows)
 

@@ -3,8 +3,8 @@
 `rela.decoding.beam.Search` is the specification. The sentences of a batch keep their index in static buffers. A step
 computes the active ones; when enough of them are done, the others go on in a smaller step.
 
-`encode`, `start`, `step` and `reorder` are those of `rela.decoding.engines.engine`, over static buffers: nothing comes back
-to the host between them, so the loop over them is here, in `launch_batch`.
+`encode`, `start`, `step` and `reorder` are those of `rela.decoding.engines.engine`, over static buffers. Nothing comes
+back to the host between them, so the loop over them is here, in `launch_batch`.
 """
 
 from __future__ import annotations

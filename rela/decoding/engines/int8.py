@@ -1,4 +1,4 @@
-"""A Transformer for translating on a CPU: linear maps in int8, attention and norms in float32, few operations a step."""
+"""The engine for a CPU: a Transformer with linear maps in int8, attention and norms in float32."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class QuantisedFeedForward:
 
 
 class Sublayer:
-    """x + f(x) with its layer norm, after the sum or on f's input: a Residual without dropout, and without module calls."""
+    """x + f(x) with its layer norm, after the sum or on f's input: a Residual without dropout and module calls."""
 
     def __init__(self, residual: Residual) -> None:
         self.norm_first, norm = residual.norm_first, residual.norm

@@ -4,8 +4,8 @@ Nothing is moved when hypotheses are reordered. The cache has an entry for every
 an entry say which beams have it in their prefix. The tokens of a hypothesis are found at the end by following parents
 backwards. `active` lists the sentences that a step computes, -1 for padding: those that are done leave by a new list.
 
-Letters: B sentences, K beam width (`beam`), A entries of `active`, R = A · K rows, V vocabulary. Sentence b has `capacity`
-positions of the cache; entry (b · capacity + position) · K + k is that of beam k at a position.
+Letters: B sentences, K beam width (`beam`), A entries of `active`, R = A · K rows, V vocabulary. Sentence b has
+`capacity` positions of the cache; entry (b · capacity + position) · K + k is that of beam k at a position.
 """
 
 from dataclasses import dataclass
@@ -83,24 +83,25 @@ def advance(
 ) -> None:  # fmt: skip
     """Continue every sentence's hypotheses by the candidates of its rows [R, count]; finish those that end.
 
-    `sentences` is A. penalties[n] is what the log-probability of n tokens, </s> included, is divided by. In a chain (see
-    early_launch.py) no other kernel writes the state, so it is read before the kernel in front has ended.
+    `sentences` is A. penalties[n] is what the log-probability of n tokens, </s> included, is divided by. In a chain
+    (see early_launch.py) no other kernel writes the state, so it is read before the kernel in front has ended.
     """
     beam, count = state.alive.size(1), tokens.size(1)
     advance_kernel[(sentences,)](
         log_probs, tokens, active, limits, capacity, penalties, state.alive, state.finished, state.finished_log_probs,
         state.finished_lengths, state.finished_beams, state.last_tokens, state.lengths, state.done,
-        state.beam_bits, state.tokens, state.parents, V=vocabulary, EOS=eos, BEAM=beam, BK=power_of_2(beam), COUNT=count,
-        BN=power_of_2(beam * count), BP=power_of_2(beam + count), BS=256, num_warps=2, **early(in_chain, log_probs),
+        state.beam_bits, state.tokens, state.parents, V=vocabulary, EOS=eos, BEAM=beam, BK=power_of_2(beam),
+        COUNT=count, BN=power_of_2(beam * count), BP=power_of_2(beam + count), BS=256, num_warps=2,
+        **early(in_chain, log_probs),
     )  # fmt: skip
 
 
 @triton.jit
 def advance_kernel(
     log_probs, tokens, active, limits, capacity, penalties, alive, finished, finished_log_probs, finished_lengths,
-    finished_beams, last_tokens, lengths, done, beam_bits, entry_tokens, entry_parents, V: tl.constexpr, EOS: tl.constexpr,
-    BEAM: tl.constexpr, BK: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, BS: tl.constexpr,
-    EARLY: tl.constexpr,
+    finished_beams, last_tokens, lengths, done, beam_bits, entry_tokens, entry_parents, V: tl.constexpr,
+    EOS: tl.constexpr, BEAM: tl.constexpr, BK: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr,
+    BP: tl.constexpr, BS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     i_a = tl.program_id(0)
     i_b = tl.load(active + i_a)
@@ -191,7 +192,7 @@ def advance_kernel(
 
 
 def read_back(state: Hypotheses, capacity: Tensor, out: Tensor) -> None:
-    """Write the best finished hypotheses of the first sentences, out int32 [sentences, nbest, 3 + L]; L holds the longest.
+    """Write the best finished hypotheses of the first sentences, out int32 [sentences, nbest, 3 + longest].
 
     A row is the bits of its score and of its log-probability, its length, and its tokens.
     """

@@ -1,9 +1,9 @@
 """Attention while decoding: one new position against a cache that beams share, and rows of a sentence against its keys.
 
-The prefix of a beam is scattered over the cache entries of its sentence, and the bits of an entry say which beams have it
-in their prefix. The cache is never reordered. A program takes all beams of a sentence and head at once, multiplies them
-with every entry, and masks for each beam the entries outside its prefix: reading is in order, and the product is one for
-tensor cores.
+The prefix of a beam is scattered over the cache entries of its sentence, and the bits of an entry say which beams have
+it in their prefix. The cache is never reordered. A program takes all beams of a sentence and head at once, multiplies
+them with every entry, and masks for each beam the entries outside its prefix: reading is in order, and the product is
+one for tensor cores.
 
 The norm on the merged heads (equations 4 and 5 of arXiv 2104.07012) costs no pass of its own. The gate acts on one
 element, so it is applied here; the gain is part of W_o; and 1/RMS, one number a row, commutes with W_o, so a later
@@ -24,7 +24,7 @@ from rela.kernels.early_launch import early, let_next_start, wait_for_results
 
 ENTRIES = 128  # of the cache, in one block
 KEYS = 64  # of a source, in one block
-# From so many sentences on memory traffic costs most, and entries in no beam's prefix are not loaded; below it is latency.
+# From so many sentences on, memory traffic costs most, and entries in no beam's prefix are not loaded.
 SKIP_UNUSED_FROM = 8
 GROUP = 8  # columns of a tensor core's tile
 
@@ -89,7 +89,8 @@ def attend_cache(
 def self_attention_kernel(
     qkv, keys, values, beam_bits, active, lengths, done, capacity, gate, threshold, context, squares, scale,
     BEAM: tl.constexpr, BK: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BS: tl.constexpr,
-    GROUP: tl.constexpr, ACTIVATION: tl.constexpr, SKIP_UNUSED: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    GROUP: tl.constexpr, ACTIVATION: tl.constexpr, SKIP_UNUSED: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_a = tl.program_id(0)
@@ -144,8 +145,8 @@ def self_attention_kernel(
 
 @triton.jit
 def load_entries(
-    keys, values, beam_bits, start, n_entries, m_d, BK: tl.constexpr, C: tl.constexpr, BS: tl.constexpr, BD: tl.constexpr,
-    SKIP_UNUSED: tl.constexpr,
+    keys, values, beam_bits, start, n_entries, m_d, BK: tl.constexpr, C: tl.constexpr, BS: tl.constexpr,
+    BD: tl.constexpr, SKIP_UNUSED: tl.constexpr,
 ):  # fmt: skip
     """Keys [BD, BS] and values [BS, BD] of a block of entries, and which of them each beam sees [BK, BS]."""
     o_entry = start + tl.arange(0, BS)
@@ -165,11 +166,11 @@ def attend_blocks(
     q: Tensor, keys: Tensor, values: Tensor, table: Tensor, heads: Heads, context: Tensor, squares: Tensor | None, *,
     blocks: int, queries: int, in_chain: bool = False,
 ) -> None:  # fmt: skip
-    """Write context [N, C] and, unless None, squares [N, H · G] of blocks of queries against all keys of their sentence.
+    """Write context [N, C] and, unless None, squares [N, H · G] of blocks of queries to all keys of their sentence.
 
     q is [N, C], keys and values are [M, C], of any row strides. table [blocks, 4] (int32) holds first query, number of
     queries (at most `queries`, 0 for an empty block), first key and number of keys of each block; rows in no block stay
-    as they are. `in_chain` (see early_launch.py) is right only where table, keys and values were written before the chain.
+    as they are. `in_chain` (see early_launch.py) needs table, keys and values to be written before the chain begins.
     """
     size = context.shape[-1] // heads.count
     block_attention_kernel[(blocks, heads.count)](
@@ -253,7 +254,7 @@ def load_head(gate, threshold, i_h, o_d, D: tl.constexpr):
 def attend_block(
     b_q, b_k, b_v, m_seen, b_out, b_highest, b_total, scale, theta, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """The output [BT, BD] with a block of keys [BD, BS] and values [BS, BD] added; for softmax, its running maximum and sum."""
+    """The output [BT, BD] after a block of keys [BD, BS] and values [BS, BD]; softmax's running maximum and sum."""
     # [BT, BS]
     b_score = tl.dot(b_q, b_k, input_precision=PRECISION) * scale - theta
     if ACTIVATION == "softmax":
@@ -274,7 +275,7 @@ def store_context(
     context, squares, b_out, b_total, gate, b_gate, first, rows, i_h, o_d, MOST_ROWS: tl.constexpr, H: tl.constexpr,
     D: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Store the gated context [BT, BD] of `rows` rows, at most MOST_ROWS, and the squares before the gate if a norm follows."""
+    """Store the gated context [BT, BD] of `rows` rows, at most MOST_ROWS; before a norm also ungated squares."""
     if ACTIVATION == "softmax":
         b_out /= b_total[:, None]
     if b_out.shape[0] >= 2 * MOST_ROWS:

@@ -2,9 +2,9 @@
 
 A step has few rows, so the number of kernels costs more than what they compute. `residual_norm` is one kernel for
 r · y + bias + residual and the layer norm after it, where r is the 1/RMS that attention has not applied yet (see
-step_attention.py). `norm_linear` is a product for few rows in which every program computes sum and norm of its own input.
-`thin_linear` writes partial sums that the next kernel adds up, and can multiply by r itself. For few rows a layer is eight
-kernels.
+step_attention.py). `norm_linear` is a product for few rows in which every program computes sum and norm of its own
+input. `thin_linear` writes partial sums that the next kernel adds up, and can multiply by r itself. For few rows a
+layer is eight kernels.
 
 A kernel loads parameters before anything that depends on the kernel in front: they come from memory each step, and that
 takes longer than the rest of the kernel.
@@ -185,8 +185,8 @@ def load_tile(matrix, o_row, o_column, rows, COLUMNS: tl.constexpr):
 
 
 def norm_linear(
-    residual: Tensor, output: SublayerOutput, norm: Norm, new_residual: Tensor, weight: Tensor, bias: Tensor, out: Tensor, *,
-    relu: bool = False, in_chain: bool = False,
+    residual: Tensor, output: SublayerOutput, norm: Norm, new_residual: Tensor, weight: Tensor, bias: Tensor,
+    out: Tensor, *, relu: bool = False, in_chain: bool = False,
 ) -> None:  # fmt: skip
     """`residual_norm` and the product after it in one kernel, for few rows; new_residual must not be residual.
 

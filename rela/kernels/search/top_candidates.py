@@ -1,7 +1,7 @@
 """The best next tokens of every row, from hidden states, without sorting a vocabulary.
 
-The kernel of the output layer also writes the largest logit of each tile of tokens, and the tile's part of the log-sum-exp.
-A row's n best tokens are in the n tiles with the largest maxima (for any other tile, n tokens are at least as good as
+The kernel of the output layer also writes the largest logit of each tile of tokens, and its part of the log-sum-exp. A
+row's n best tokens are in the n tiles with the largest maxima (for any other tile, n tokens are at least as good as
 all of its own), so a second kernel reads those tiles alone. A logit and its token are one 64-bit key, ordered like the
 logit, so that choosing the best keys finds both at once.
 
@@ -45,7 +45,7 @@ def tiles_of(vocabulary: int) -> int:
 def tile_logits(
     x: Tensor, weight: Tensor, banned: Tensor, logits: Tensor, tiles: Tensor, *, in_chain: bool = False
 ) -> None:
-    """Write logits [R, V] in float32 of x [R, C] and weight [V, C], and three numbers of each tile, tiles [3, R, tiles].
+    """Write logits [R, V] in float32 of x [R, C] and weight [V, C], and three numbers a tile, tiles [3, R, tiles].
 
     These are the largest logit, the sum of exponentials relative to it, and the largest logit that is not banned.
     """
@@ -123,8 +123,9 @@ def best_tokens(
 
 @triton.jit(do_not_specialize=["R"])
 def best_kernel(
-    logits, tiles, active, lengths, limits, banned, log_probs, tokens, R, V, n_tiles, BANNED: tl.constexpr, BEAM: tl.constexpr,
-    EOS: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr, BV: tl.constexpr, EARLY: tl.constexpr,
+    logits, tiles, active, lengths, limits, banned, log_probs, tokens, R, V, n_tiles, BANNED: tl.constexpr,
+    BEAM: tl.constexpr, EOS: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr, BV: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     let_next_start(EARLY)
     i_r = tl.program_id(0)
