@@ -27,10 +27,10 @@ def align_corpus(
     if backward is None:
         yield from links(forward, stream)
         return
-    ahead, behind = tee(stream)
-    turned = ((target, source) for source, target in behind)
-    for there, back in zip(links(forward, ahead), links(backward, turned), strict=True):
-        yield symmetrise(there, turn(back), method)
+    forward_pairs, backward_pairs = tee(stream)
+    turned = ((target, source) for source, target in backward_pairs)
+    for one, other in zip(links(forward, forward_pairs), links(backward, turned), strict=True):
+        yield symmetrise(one, turn(other), method)
 
 
 def links(aligner: Aligner, pairs: Iterator[tuple[str, str]]) -> Iterator[frozenset[Link]]:
@@ -44,7 +44,7 @@ def turn(found: Iterable[Link]) -> frozenset[Link]:
 
 
 def short_enough(pairs: Iterable[tuple[str, str]], models: list[Translator]) -> Iterator[tuple[str, str]]:
-    """The pairs, with nothing in the place of one that a model cannot take."""
+    """The pairs, with an empty one instead of each that is too long for a model."""
     for line, (source, target) in enumerate(pairs, start=1):
         try:
             models[0].encode_pair(source, target)

@@ -92,7 +92,7 @@ class AlignmentByHead:
     @property
     def best_head(self) -> tuple[int, int]:
         """(layer, head) of the lowest AER of all."""
-        return min(enumerate(self.best_heads), key=lambda place: self.heads[place[0]][place[1]].aer)
+        return min(enumerate(self.best_heads), key=lambda best: self.heads[best[0]][best[1]].aer)
 
     @property
     def average_of_layers(self) -> float:

@@ -1,4 +1,4 @@
-"""How much attention rests on </s>, the place softmax sends a query to that has nothing to look at."""
+"""How much attention rests on </s>, where softmax puts the attention of a query that has nothing to look at."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ def pieces_by_token(pieces: Sequence[str], tokens: Sequence[str]) -> tuple[str, 
     subword model normalises text), or a token begins in the middle of a piece.
     """
     *begins, letters = accumulate(map(len, tokens), initial=0)
-    waiting, place, marked = set(begins), 0, []
+    starts_left, position, marked = set(begins), 0, []
     for piece in pieces:
         spelled = piece.removeprefix(WORD_START)
-        marked.append(WORD_START + spelled if place in waiting else spelled)
-        waiting.discard(place)
-        place += len(spelled)
-    return None if waiting or place != letters else tuple(marked)
+        marked.append(WORD_START + spelled if position in starts_left else spelled)
+        starts_left.discard(position)
+        position += len(spelled)
+    return None if starts_left or position != letters else tuple(marked)

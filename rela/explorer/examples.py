@@ -15,7 +15,7 @@ TOY_EXAMPLES, TOY_SEED = 16, 11
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence pair; `gold` is None where nobody linked its words."""
+    """A sentence pair; `gold` is None where its word links are not known."""
 
     source: str
     target: str

@@ -96,7 +96,7 @@ class View:
 
 
 def no_gold(source: str, target: str) -> None:
-    """Nobody linked these words."""
+    """No gold links are known."""
 
 
 def view_pair(
@@ -134,23 +134,23 @@ def attention_of(record: AttentionRecord, labels: dict[str, list[str]]) -> Atten
     """One record at both levels; `labels` are the pieces of source and target without <s> and </s>."""
     queries = [*labels["source" if record.type == "encoder" else "target"], END]
     keys = [START, *labels["target"]] if record.type == "decoder" else [*labels["source"], END]
-    sink, place = (START, 0) if record.type == "decoder" else (END, -1)
+    sink, position = (START, 0) if record.type == "decoder" else (END, -1)
     return Attention(
         kind=record.kind,
         layers=record.layers,
         heads=record.heads,
         sink=sink,
-        subword=level_of(record, queries, keys, sink, place),
-        word=level_of(merge_record(record), words(queries), words(keys), sink, place),
+        subword=level_of(record, queries, keys, sink, position),
+        word=level_of(merge_record(record), words(queries), words(keys), sink, position),
     )
 
 
-def level_of(record: AttentionRecord, queries: Sequence[str], keys: Sequence[str], sink: str, place: int) -> Level:
-    """One record as the page needs it, `place` being where its sink stands among the keys."""
+def level_of(record: AttentionRecord, queries: Sequence[str], keys: Sequence[str], sink: str, position: int) -> Level:
+    """One record as the page needs it, `position` being that of its sink among the keys."""
     weights, largest, signed = quantise(record.weights)
-    # By place and not by name: someone may type </s>.
+    # By position and not by name: someone may type </s>.
     names = [""] * len(keys)
-    names[place] = sink
+    names[position] = sink
     return Level(
         queries=list(queries),
         keys=list(keys),

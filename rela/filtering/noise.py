@@ -11,7 +11,7 @@ OMITTED = 0.4
 
 
 def derangement(count: int, seed: int) -> list[int]:
-    """A random order of `count` items that leaves none in its place: one cycle through all, by Sattolo's algorithm."""
+    """A random order of `count` items that leaves none where it was: one cycle through all (Sattolo's algorithm)."""
     if count < 2:
         raise ValueError(f"cannot shuffle {count} pairs; at least two are wanted")
     random = Random(seed)
@@ -34,10 +34,10 @@ def _copied(pairs: Sequence[Pair], seed: int) -> list[Pair]:
 
 def _inserted(pairs: Sequence[Pair], seed: int) -> list[Pair]:
     random = Random(seed)
-    strangers = [pairs[other][1] for other in derangement(len(pairs), seed)]
+    others = [pairs[i][1] for i in derangement(len(pairs), seed)]
     return [
-        (source, f"{target} {stranger}" if random.random() < 0.5 else f"{stranger} {target}")
-        for (source, target), stranger in zip(pairs, strangers, strict=True)
+        (source, f"{target} {other}" if random.random() < 0.5 else f"{other} {target}")
+        for (source, target), other in zip(pairs, others, strict=True)
     ]
 
 

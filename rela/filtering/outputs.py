@@ -38,13 +38,13 @@ def check_columns(ranked: bool, text: bool) -> None:
 
 def check_outputs(source: str | Path, target: str | Path, outputs: Sequence[Path]) -> None:
     """Refuse to write over the corpus, over a folder, or two things into one file, before the corpus is scored."""
-    places = [path.resolve() for path in outputs]
-    for path, place in zip(outputs, places, strict=True):
+    resolved = [path.resolve() for path in outputs]
+    for path, file in zip(outputs, resolved, strict=True):
         if path.is_dir():
             raise ValueError(f"{path} is a folder; wanted a file to write")
-        if place in (Path(source).resolve(), Path(target).resolve()):
+        if file in (Path(source).resolve(), Path(target).resolve()):
             raise ValueError(f"{path} is the corpus itself; wanted another file to write")
-        if places.count(place) > 1:
+        if resolved.count(file) > 1:
             raise ValueError(f"{path} would be written twice; wanted a file of its own for each output")
 
 

@@ -61,15 +61,15 @@ def score_block(translator: Translator, pairs: list[RawPair]) -> NDArray[Any]:
     """The records of consecutive lines."""
     scores = np.zeros(len(pairs), RECORD)
     scores["null_rate"] = scores["log_prob"] = np.nan
-    ids, places = [], []
-    for place, raw in enumerate(pairs):
+    ids, scored = [], []
+    for i, raw in enumerate(pairs):
         encoded, problem = encode(translator, raw)
-        scores["problem"][place] = PROBLEMS.index(problem)
+        scores["problem"][i] = PROBLEMS.index(problem)
         if not problem:
             ids.append(encoded)
-            places.append(place)
-    for place, score in zip(places, score_ids(translator, ids), strict=True):
-        scores[place] = (score.null_rate, score.log_prob, 0)
+            scored.append(i)
+    for i, score in zip(scored, score_ids(translator, ids), strict=True):
+        scores[i] = (score.null_rate, score.log_prob, 0)
     return scores
 
 

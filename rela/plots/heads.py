@@ -29,10 +29,10 @@ def heads_of_layer(
     chosen = list(range(record.heads)) if heads is None else list(heads)
     if not chosen:
         raise ValueError("no head was asked for")
-    places = [(merged, layer, head, gold) for head in chosen]
+    matrices = [(merged, layer, head, gold) for head in chosen]
     fitting = max(min(int(PAGE_WIDTH / grid_cell(merged)[0]), 4), 1)
     rows = -(-len(chosen) // fitting)
-    return draw_grid(places, columns or -(-len(chosen) // rows), title)  # rows evenly filled
+    return draw_grid(matrices, columns or -(-len(chosen) // rows), title)  # rows evenly filled
 
 
 def heads_of_pairs(
@@ -48,21 +48,21 @@ def heads_of_pairs(
 
 
 def draw_grid(
-    places: Sequence[tuple[AttentionRecord, int, int, GoldLinks | None]], columns: int, title: str
+    matrices: Sequence[tuple[AttentionRecord, int, int, GoldLinks | None]], columns: int, title: str
 ) -> list[Axes]:
     """Matrices in rows of `columns`, a page wide or as wide as their words need."""
-    rows = -(-len(places) // columns)
-    sizes = [grid_cell(record) for record, *_ in places]
+    rows = -(-len(matrices) // columns)
+    sizes = [grid_cell(record) for record, *_ in matrices]
     width, height = (max(side) for side in zip(*sizes, strict=True))
     figure = new_figure(max(PAGE_WIDTH, columns * width), 0.55 + rows * height)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     drawn = [
         draw_matrix(record, layer, head, axes, gold)
-        for (record, layer, head, gold), axes in zip(places, grid, strict=False)
+        for (record, layer, head, gold), axes in zip(matrices, grid, strict=False)
     ]
-    for axes in grid[len(places) :]:
+    for axes in grid[len(matrices) :]:
         axes.set_axis_off()
-    legend(figure, places[0][0], gold=any(gold is not None for *_, gold in places))
+    legend(figure, matrices[0][0], gold=any(gold is not None for *_, gold in matrices))
     if title:
         figure.suptitle(title, fontsize=SMALL, parse_math=False, fontfamily=word_fonts())
     return drawn

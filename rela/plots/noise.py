@@ -24,14 +24,14 @@ def detection_by_noise(detection: Mapping[str, Detection], axes: Axes | None = N
     kinds = list(dict.fromkeys(kind for by_kind in detection.values() for kind in by_kind))
     measures = list(dict.fromkeys(m for by_kind in detection.values() for by in by_kind.values() for m in by))
     styles = line_styles(detection)
-    slots = len(detection) * len(measures)
+    markers = len(detection) * len(measures)
     for i, (name, by_kind) in enumerate(detection.items()):
         for j, measure in enumerate(measures):
-            offset = (i * len(measures) + j + 0.5) / slots * 0.7 - 0.35
-            places = [k + offset for k, kind in enumerate(kinds) if measure in by_kind.get(kind, {})]
+            offset = (i * len(measures) + j + 0.5) / markers * 0.7 - 0.35
+            positions = [k + offset for k, kind in enumerate(kinds) if measure in by_kind.get(kind, {})]
             values = [by_kind[kind][measure] for kind in kinds if measure in by_kind.get(kind, {})]
             axes.plot(
-                places, values, linestyle="none", color=styles[name].color, marker=styles[name].marker, markersize=6,
+                positions, values, linestyle="none", color=styles[name].color, marker=styles[name].marker, markersize=6,
                 fillstyle=FILLS.get(measure, "full"), label=f"{name}, {NAMES.get(measure, measure)}",
             )  # fmt: skip
     axes.axhline(0.5, color="0.6", linewidth=0.8, linestyle=":")

@@ -48,7 +48,7 @@ class LineStyle:
 
 
 def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
-    """A style for each name, by its place; beyond seven the colours come again with other markers."""
+    """A style for each name, in order; beyond seven the colours repeat with other markers."""
     names = list(names)
     return {
         name: LineStyle(

@@ -1,7 +1,7 @@
 """The registry of figures and tables: what the report writes, what `rela plot` draws and what the page says.
 
 A figure is one record: its key (`rela plot KEY`), its title and sentence on the page, the parts of a report it needs,
-the function that draws it, and the table behind it. A table without a picture is one record too. Drawing functions
+the function that draws it, and the table of its numbers. A table without a picture is one record too. Drawing functions
 import matplotlib when they are called, so that numbers can be had without it.
 """
 
@@ -58,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, or several of one sort, and the table behind it."""
+    """A picture, or several of one sort, and the table of their numbers."""
 
     key: str
     """What `rela plot` calls it."""
@@ -242,7 +242,7 @@ REGISTRY: tuple[Figure | Table, ...] = (
 FIGURES = {entry.key: entry for entry in REGISTRY if isinstance(entry, Figure)}
 """Figures by key, in the order of the page."""
 TABLES = {entry.key if isinstance(entry, Table) else entry.file: entry for entry in REGISTRY if entry.rows is not None}
-"""Tables by the name of their CSV file, those behind figures included."""
+"""Tables by the name of their CSV file, those of figures included."""
 PLOTTED = tuple(key for key, figure in FIGURES.items() if figure.plotted)
 """The figures that `rela plot` draws."""
 
