@@ -76,7 +76,10 @@ def some_weight(module: nn.Module, model: nn.Module) -> Tensor:
 
 
 def choose(model: Any, looking: Collection[Any]) -> None:
-    """Let a model, each model inside it and all that look an attention up find ours; where one refuses, all stay as they were."""
+    """Let a model, each model inside it and all that look an attention up find ours.
+
+    Where one of them refuses, all stay as they were.
+    """
     parts = [part for part in model.modules() if is_hugging_face(part)]
     configs = {id(module.config): module.config for module in (*parts, *looking)}
     for config in list(configs.values()):
@@ -89,7 +92,7 @@ def choose(model: Any, looking: Collection[Any]) -> None:
         for config, implementation in before:
             config._attn_implementation_internal = implementation
         raise
-    # Some attentions have a copy of the configuration, which their model does not reach (T5, models made of two others).
+    # Some attentions hold a copy of the configuration, out of their model's reach (T5, models made of two others).
     for attention in looking:
         attention.config._attn_implementation_internal = IMPLEMENTATION
 

@@ -95,7 +95,8 @@ def train(
 ) -> None:
     """Train a model, or go on with one that was interrupted.
 
-    Example: `rela train configs/demo.yaml --set train.steps=500`; on several processes: `torchrun --nproc-per-node 2 -m rela train …`
+    Example: `rela train configs/demo.yaml --set train.steps=500`;
+    on several processes: `torchrun --nproc-per-node 2 -m rela train …`
     """
     from rela.config import load_config
     from rela.training.trainer import train as run

@@ -31,6 +31,16 @@ from rela.commands.options import (
 from rela.commands.pictures import require_plots, save_as_asked
 from rela.terminal import check_format, output_lines, paired_lines, progress_bars
 
+SHOWN = (
+    "model",
+    "cross_sparsity",
+    "null_rate",
+    "null_rate_shuffled",
+    "aer_best_head_normal",
+    "aer_best_head_shifted",
+)
+"""What `rela analyse` prints of the report's table."""
+
 
 def analyse(
     models: ModelFolders,
@@ -61,23 +71,33 @@ def analyse(
     from rela.report.word_classes import load_word_classes
     from rela.report.write import analyse as run
 
-    options = TextOptions(
-        gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed
-    )  # fmt: skip
+    options = TextOptions(gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed)
     text = parallel_text(source, target, options)
     names = dict(zip(named_paths(models), models, strict=True))
     used = {**vars(options), "device": None if device == "auto" else device}
-    settings = {"command": command_line(), "source": str(source), "target": str(target), "one_based": gold_one_based,
-                "flip_gold": gold_flipped, "tokenised": tokenised, "gold_file": None if gold is None else str(gold)}  # fmt: skip
+    settings = {
+        "command": command_line(),
+        "source": str(source),
+        "target": str(target),
+        "one_based": gold_one_based,
+        "flip_gold": gold_flipped,
+        "tokenised": tokenised,
+        "gold_file": None if gold is None else str(gold),
+    }
     with progress_bars() as progress:
         report = run(
-            load_models(models, device), text, out, examples=examples,
+            load_models(models, device),
+            text,
+            out,
+            examples=examples,
             word_classes=load_word_classes(word_classes) if word_classes else None,
-            settings=settings, plot=PlotCommand(names, str(source), str(target), used), progress=progress,
-        )  # fmt: skip
+            settings=settings,
+            plot=PlotCommand(names, str(source), str(target), used),
+            progress=progress,
+        )
     for row in report.table():
-        print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
-                        if name in ("model", "cross_sparsity", "null_rate", "null_rate_shuffled", "aer_best_head_normal", "aer_best_head_shifted")))  # fmt: skip
+        shown = {name: row[name] for name in row if name in SHOWN}
+        print("  ".join(f"{name} {v:.3f}" if isinstance(v, float) else f"{name} {v}" for name, v in shown.items()))
     print(out / "index.html")
 
 
@@ -112,9 +132,7 @@ def plot(
     from rela.report.plot import plot_figure
 
     find_figure(figure)  # an unknown one is an error before any model is loaded
-    options = TextOptions(
-        gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed
-    )  # fmt: skip
+    options = TextOptions(gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed)
     text = parallel_text(source, target, options, pairs_tokenised=True)
     selection = Selection(line=line, type=type, layer=layer, heads=tuple(head or ()))
     with progress_bars() as progress:
@@ -127,7 +145,8 @@ def explore(
         list[str],
         typer.Argument(
             metavar="MODELS... [SRC TGT]",
-            help="Model folders, or NAME=FOLDER to name them; then, if wanted, two files with the sentence pairs to offer.",
+            help="Model folders, or NAME=FOLDER to name them; "
+            "then, if wanted, two files with the sentence pairs to offer.",
         ),
     ],
     gold: GoldFile = None,
@@ -141,7 +160,8 @@ def explore(
 ) -> None:
     """Look into attention in a browser: every head of every layer, word by word, models side by side.
 
-    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file: `rela explore demo/rela-g/model --out look.html --sentence "The dog is sleeping ."`
+    Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file:
+    `rela explore demo/rela-g/model --out look.html --sentence "The dog is sleeping ."`
     """
     from importlib.util import find_spec
 
@@ -215,24 +235,29 @@ def align(
     choice = None
     if layer is not None:
         choice = AlignmentChoice(layer - 1, None if head is None else head - 1, shifted is not False)
-    aligners = []
-    for folder, chooser in ((model, choose), (reverse, choose_backward)):
-        if folder is None:
-            continue
+
+    def make_aligner(folder: Path, chooser: Any) -> Aligner:
         translator = load_models([str(folder)], device).popitem()[1]
         if dev_source and dev_target and dev_gold:
-            gold = read_links(dev_gold, gold_one_based, gold_flipped)
-            found = chooser(translator, text_pairs(dev_source, dev_target, None), gold, tokenised)
+            links = read_links(dev_gold, gold_one_based, gold_flipped)
+            found = chooser(translator, text_pairs(dev_source, dev_target, None), links, tokenised)
             save_choice(folder, found)
-            where = "its mean" if found.head is None else f"head {found.head + 1}"
-            print(f"{folder}: layer {found.layer + 1}, {where}, {'shifted' if found.shifted else 'normal'} attention, "
-                  f"AER {100 * (found.aer or 0):.2f} on the dev set", file=sys.stderr)  # fmt: skip
+            print(f"{folder}: {describe_choice(found)}", file=sys.stderr)
         check_choice(choice, translator)
-        aligners.append(Aligner(translator, choice, tokenised))
-    backward = aligners[1] if reverse is not None else None
+        return Aligner(translator, choice, tokenised)
+
+    forward = make_aligner(model, choose)
+    backward = None if reverse is None else make_aligner(reverse, choose_backward)
     with output_lines(out) as write:
-        for links in align_corpus(aligners[0], paired_lines(source, target), backward, method):
+        for links in align_corpus(forward, paired_lines(source, target), backward, method):
             write(pharaoh(links))
+
+
+def describe_choice(found: Any) -> str:
+    """A choice that was made on a dev set, as it is printed."""
+    where = "its mean" if found.head is None else f"head {found.head + 1}"
+    read = "shifted" if found.shifted else "normal"
+    return f"layer {found.layer + 1}, {where}, {read} attention, AER {100 * (found.aer or 0):.2f} on the dev set"
 
 
 def check_choice(choice: Any, translator: Any) -> None:
@@ -292,7 +317,8 @@ def filter_pairs(
 ) -> None:
     """Rank a noisy corpus by null rate and keep the best; an interrupted run goes on where it stopped.
 
-    Example: `rela filter runs/demo/model train.en train.de --keep 0.8 --page --out scores.tsv`; on several processes: `torchrun --nproc-per-node 4 -m rela filter …`
+    Example: `rela filter runs/demo/model train.en train.de --keep 0.8 --page --out scores.tsv`;
+    on several processes: `torchrun --nproc-per-node 4 -m rela filter …`
     """
     from rela.decoding.translate import Translator
     from rela.filtering.filter import filter_corpus
@@ -318,9 +344,14 @@ def filter_pairs(
     with join_processes(device) as processes, progress_bars() as progress:
         translator = Translator.load(model, str(processes.device))
         store = score_corpus(
-            translator, source, target, parts_folder(out), rank=processes.rank, world=processes.world,
+            translator,
+            source,
+            target,
+            parts_folder(out),
+            rank=processes.rank,
+            world=processes.world,
             progress=progress if processes.first else None,
-        )  # fmt: skip
+        )
         processes.wait()
     if not processes.first:
         return

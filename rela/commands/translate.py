@@ -49,9 +49,17 @@ def translate(
 
     check_format(format, "text", "jsonl")
     translator = Translator.load(model, device)
-    given = {"beam": beam, "length_penalty": length_penalty, "sampling": sampling, "temperature": temperature,
-             "seed": seed, "max_length_ratio": max_length_ratio, "batch_tokens": batch_tokens,
-             "precision": precision, "engine": engine}  # fmt: skip
+    given = {
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "sampling": sampling,
+        "temperature": temperature,
+        "seed": seed,
+        "max_length_ratio": max_length_ratio,
+        "batch_tokens": batch_tokens,
+        "precision": precision,
+        "engine": engine,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     if {"temperature", "seed"} & options.keys() and not options.get("sampling", translator.config.decode.sampling):
         raise ValueError("--temperature and --seed are of sampling; give --sampling too")
@@ -192,9 +200,11 @@ def info(model: ModelFolder) -> None:
 
     transformer, config, _ = load_folder(model)
     shape = config.model
-    print(f"{shape.encoder_layers}+{shape.decoder_layers} layers, width {shape.width}, {shape.heads} heads, "
-          f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary_size}, "
-          f"{'pre' if shape.norm_first else 'post'}-norm, tied embeddings: {shape.tied_embeddings}")  # fmt: skip
+    print(
+        f"{shape.encoder_layers}+{shape.decoder_layers} layers, width {shape.width}, {shape.heads} heads, "
+        f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary_size}, "
+        f"{'pre' if shape.norm_first else 'post'}-norm, tied embeddings: {shape.tied_embeddings}"
+    )
     print("attention: " + ", ".join(f"{type} {kind}" for type, kind in shape.attention_kinds.items()))
     counts = transformer.parameter_counts()
     for name, count in counts.items():
