@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rela.data.batch import StaticShape
+from rela.data.shards import PreparedCorpus, Shard
 
 Numbers = NDArray[np.integer[Any]]
 
@@ -75,3 +79,88 @@ def fill(weight: Numbers, limits: Numbers) -> NDArray[np.bool_]:
         chosen[left[best]] = True
         gap = gap - weight[left[best]]
         left = np.delete(left, best)
+
+
+def static_shape(corpus: PreparedCorpus, tokens: int, source_limit: int | None = None) -> StaticShape:
+    """Sizes that batches of at most `tokens` target tokens fill well, from the means of the corpus.
+
+    The source side gets the corpus' ratio of source to target tokens and 1 % more, so that the filling
+    is stopped by the target side. The number of sentences has room for four standard deviations.
+    """
+    pairs = len(corpus)
+    mean_source, mean_target = corpus.source_tokens / pairs + 1, corpus.target_tokens / pairs + 1
+    source = source_limit or max(math.ceil(1.01 * tokens * mean_source / mean_target), corpus.longest_source + 1)
+    sentences = tokens / mean_target
+    return StaticShape(
+        source=source,
+        target=tokens,
+        sentences=math.ceil(sentences + 4 * math.sqrt(sentences) + 4),
+        longest_source=min(corpus.longest_source + 1, source),
+        longest_target=min(corpus.longest_target + 1, tokens),
+    )
+
+
+def default_source_limit(corpus: PreparedCorpus, tokens: int) -> int:
+    """Source tokens a batch of varying size may hold: a quarter more than its share by the corpus' mean ratio."""
+    pairs = len(corpus)
+    ratio = (corpus.source_tokens + pairs) / (corpus.target_tokens + pairs)
+    return max(math.ceil(1.25 * tokens * ratio), corpus.longest_source + 1)
+
+
+class Planner:
+    """Which pairs make which batch: a function of the corpus, the budget, the seed, the epoch and the shard alone."""
+
+    def __init__(
+        self, corpus: PreparedCorpus, tokens: int, seed: int | None, static: bool, source_limit: int | None
+    ) -> None:
+        if tokens < 1:
+            raise ValueError(f"tokens is {tokens}; wanted at least 1")
+        self.corpus, self.tokens = corpus, tokens
+        self.seed = None if seed is None else seed % (1 << 63)
+        full = static_shape(corpus, tokens, source_limit)
+        self.shape = full if static else None
+        # Training batches hold the same pairs whether or not filler makes them of one size: on a CPU as on a GPU.
+        self.full = full if static or seed is not None else None
+        self.source_limit = self.full.source if self.full else source_limit or default_source_limit(corpus, tokens)
+        self.too_long: dict[int, int] = {}
+
+    @property
+    def dropped(self) -> int:
+        """Pairs that alone are over the budget, in the shards planned so far."""
+        return sum(list(self.too_long.values()))  # a copy: the background thread may be adding to it
+
+    def shard_order(self, epoch: int) -> list[int]:
+        """The shards in the order in which an epoch visits them."""
+        shards = len(self.corpus.shard_sizes)
+        assert self.seed is not None
+        order: list[int] = np.random.default_rng([self.seed, epoch]).permutation(shards).tolist()
+        return order
+
+    def plan(self, shard: Shard, number: int, epoch: int) -> Iterator[Numbers]:
+        """The batches of one shard in one epoch, each as the numbers of its pairs."""
+        sizes = shard.lengths()  # [n, 2]
+        sizes += 1
+        limits = np.array([self.source_limit, self.tokens])
+        fits = (sizes <= limits).all(axis=1)
+        self.too_long[number] = int(len(sizes) - fits.sum())
+        members = np.flatnonzero(fits).astype(np.int32)
+        if self.seed is not None:
+            generator = np.random.default_rng([self.seed, epoch, 1 + number])
+            members = generator.permutation(np.repeat(members, self._repeats(shard, number, epoch)[members]))
+        if self.full is None:
+            return plan_by_length(members, sizes, limits)
+        return plan_mixed(members, sizes, np.array([self.full.source, self.full.target, self.full.sentences]))
+
+    def _repeats(self, shard: Shard, number: int, epoch: int) -> NDArray[np.int64]:
+        """How often each pair is seen in this epoch.
+
+        A pair of weight w comes floor((e + 1) w + u) − floor(e w + u) times in epoch e, with u drawn once for each
+        pair: w times on average over the epochs and never more than one away from it; all pairs get their turn.
+        """
+        weights = np.array(self.corpus.weights)[shard.corpus]
+        if (weights == 1).all():
+            return np.ones(len(shard), np.int64)
+        phase = np.random.default_rng([self.seed or 0, 0, 1 + number, 1]).random(len(shard))
+        times = np.floor((epoch + 1) * weights + phase) - np.floor(epoch * weights + phase)
+        repeats: NDArray[np.int64] = times.astype(np.int64)
+        return repeats

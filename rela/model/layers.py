@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -40,15 +42,13 @@ class FeedForward(nn.Module):
 
 def make_attention(config: ModelConfig, kind: str) -> MultiheadAttention:
     """One attention of the model; Xavier throughout, q, k and v as one matrix, so each at gain 1/√2."""
-    attention = MultiheadAttention(
-        config.width, config.heads, dropout=config.attention_dropout, batch_first=True, kind=kind,
-        **threshold_options(config, kind),
-    )  # fmt: skip
+    options = {"dropout": config.attention_dropout, "batch_first": True, **threshold_options(config, kind)}
+    attention = MultiheadAttention(config.width, config.heads, kind=kind, **options)
     nn.init.xavier_uniform_(attention.out_proj.weight)
     return attention
 
 
-def threshold_options(config: ModelConfig, kind: str) -> dict:
+def threshold_options(config: ModelConfig, kind: str) -> dict[str, Any]:
     """The threshold settings, for the attentions whose weights know a threshold."""
     if kind_of(kind).is_distribution:
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +30,9 @@ class Transformer(nn.Module):
             self.target_embedding = self.source_embedding
         else:
             self.target_embedding = Embedding(size, width, config.max_length, config.dropout)
-        self.encoder: Iterable[EncoderLayer] = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))  # type: ignore[assignment]
-        self.decoder: Iterable[DecoderLayer] = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))  # type: ignore[assignment]
+        encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.encoder, self.decoder = cast(Iterable[EncoderLayer], encoder), cast(Iterable[DecoderLayer], decoder)
         self.encoder_norm = nn.LayerNorm(width) if config.norm_first else nn.Identity()
         self.decoder_norm = nn.LayerNorm(width) if config.norm_first else nn.Identity()
         self.output = nn.Linear(width, size, bias=False)
@@ -75,9 +77,14 @@ class Transformer(nn.Module):
         return F.log_softmax(self.logits(self.decoder_norm(x)).float(), dim=-1), state
 
     def forward(
-        self, source: Tensor, source_positions: Tensor, sources: Packing,
-        target: Tensor, target_positions: Tensor, targets: Packing,
-    ) -> Tensor:  # fmt: skip
+        self,
+        source: Tensor,
+        source_positions: Tensor,
+        sources: Packing,
+        target: Tensor,
+        target_positions: Tensor,
+        targets: Packing,
+    ) -> Tensor:
         """Hidden states [N, C] of the decoder, teacher-forced."""
         return self.decode(target, target_positions, targets, self.encode(source, source_positions, sources), sources)
 
