@@ -136,7 +136,7 @@ def test_an_epoch_holds_every_pair_once_within_the_budget(tmp_path, static):
         assert all(batch.target_tokens == batch.target_packing.cu_seqlens[-1] for batch in batches)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(count=st.integers(1, 80), shards=st.integers(1, 3), tokens=st.integers(20, 90), seed=st.integers(0, 9),
        static=st.booleans(), cut=st.integers(0, 30))  # fmt: skip
 def test_resumed_is_uninterrupted(tmp_path_factory, count, shards, tokens, seed, static, cut):
@@ -150,7 +150,7 @@ def test_resumed_is_uninterrupted(tmp_path_factory, count, shards, tokens, seed,
     assert all(equal(left, right) for left, right in zip(whole[cut:], resumed, strict=True))
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(count=st.integers(1, 80), shards=st.integers(1, 3), world=st.integers(2, 3), static=st.booleans(),
        cut=st.integers(0, 8))  # fmt: skip
 def test_several_ranks_interleaved_are_one_process(tmp_path_factory, count, shards, world, static, cut):

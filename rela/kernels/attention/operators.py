@@ -4,6 +4,8 @@ They are opaque operators rather than `triton_op`s: the tile rules may look at s
 on them, so changing lengths never recompile a model.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -33,7 +35,7 @@ def relu_attention(
     deterministic: bool,
 ) -> Tensor:
     packed = cu_q, cu_k, max_q, max_k
-    options = seed, scale, activation, causal, dropout
+    options: tuple[Any, ...] = seed, scale, activation, causal, dropout
     return forward(Problem.of_operator(q, k, v, threshold, key_lengths, mask, *packed, *options))[0]
 
 
@@ -75,7 +77,7 @@ def relu_attention_backward(
     deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     packed = cu_q, cu_k, max_q, max_k
-    options = seed, scale, activation, causal, dropout
+    options: tuple[Any, ...] = seed, scale, activation, causal, dropout
     problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *packed, *options)
     return backward(problem, d_out, deterministic)
 
