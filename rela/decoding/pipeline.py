@@ -80,7 +80,7 @@ class Pipeline:
         batches = self.prepared_batches(read, request)
         batch, pending = next(batches, None), None
         while batch is not None:
-            if batch.gpu_batches is None:  # the host itself searches, and does nothing else meanwhile
+            if batch.gpu_batches is None:  # the host itself searches, and can do nothing else
                 yield from results_of(pending)
                 pending = None
             following: list[PreparedBatch | None] = []

@@ -69,7 +69,7 @@ class Buffers:
         self.done_flags = [DoneFlags.on(self.device) for _ in range(3)]
 
     def new_state(self) -> Hypotheses:
-        """Room for the hypotheses of MAX_SENTENCES sentences."""
+        """Empty tables for the hypotheses of MAX_SENTENCES sentences."""
         from rela.kernels.search.beam_step import Hypotheses
 
         sentences, beams, entries = (MAX_SENTENCES,), (MAX_SENTENCES, self.beam), (self.sizes.cache_entries,)
