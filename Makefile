@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Processes that share the tests; each computes with one thread.
+WORKERS ?= auto
 
 .PHONY: demo test test-gpu check format bench results clean
 
@@ -9,7 +11,7 @@ demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus an
 	$(BIN)/rela demo
 
 test: $(VENV)/ready        ## every test that needs no GPU
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-gpu:                  ## the tests of the fused kernels, with the python that sees the GPU
 	$(PYTHON) -m pytest -m gpu

@@ -1,4 +1,4 @@
-"""Where there is no CUDA device, Triton kernels run in Triton's interpreter, on tiny shapes."""
+"""What holds for every test: Triton's interpreter where there is no GPU, and no test that depends on the clock."""
 
 import os
 import warnings
@@ -9,6 +9,14 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
+
+try:
+    from hypothesis import settings
+except ImportError:  # a machine for the GPU tests alone
+    pass
+else:
+    settings.register_profile("rela", deadline=None)  # a busy machine is no error
+    settings.load_profile("rela")
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""Masks of the functional forms: known answers, and several limits together."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rela.attention.masks import causal_mask, combine_masks, length_mask, split_mask
+
+CPU = torch.device("cpu")
+
+
+@given(queries=st.integers(0, 6), keys=st.integers(0, 6))
+def test_causal_sequences_end_together(queries: int, keys: int):
+    mask = causal_mask(queries, keys)
+    assert mask.tolist() == [[s <= t + keys - queries for s in range(keys)] for t in range(queries)]
+    if 0 < queries <= keys:
+        assert mask[-1].all()
+
+
+def test_lengths_open_the_first_keys():
+    assert length_mask(torch.tensor([0, 2, 3]), 3).tolist() == [
+        [[[False] * 3]],
+        [[[True, True, False]]],
+        [[[True] * 3]],
+    ]
+
+
+def test_a_float_mask_is_a_bias_and_minus_infinity_forbids():
+    allowed, bias = split_mask(torch.tensor([0.5, float("-inf"), -2.0]))
+    assert allowed.tolist() == [True, False, True]
+    assert bias.tolist() == [0.5, 0.0, -2.0]
+    assert split_mask(None) == (None, None)
+    boolean = torch.tensor([True, False])
+    assert split_mask(boolean) == (boolean, None)
+
+
+@given(
+    queries=st.integers(1, 5), keys=st.integers(1, 5), causal=st.booleans(), limited=st.booleans(), masked=st.booleans()
+)
+def test_every_limit_counts(queries: int, keys: int, causal: bool, limited: bool, masked: bool):
+    mask = torch.arange(queries * keys).view(queries, keys) % 3 > 0 if masked else None
+    lengths = torch.tensor([keys - 1, keys]) if limited else None
+    allowed, bias = combine_masks(mask, lengths, causal, queries, keys, CPU)
+    assert bias is None
+    assert (allowed is None) == (not (causal or limited or masked))
+    if allowed is None:
+        return
+    full = torch.ones(2, 1, queries, keys, dtype=torch.bool) & allowed
+    for b in range(2):
+        for t in range(queries):
+            for s in range(keys):
+                wanted = (mask is None or bool(mask[t, s])) and (not causal or s <= t + keys - queries)
+                wanted = wanted and (lengths is None or s < int(lengths[b]))
+                assert bool(full[b, 0, t, s]) == wanted

@@ -1,0 +1,53 @@
+"""The masks of torch.nn.MultiheadAttention, where True hides, as `attend` takes them, where True shows."""
+
+import pytest
+import torch
+
+from rela.attention.module_masks import as_key_mask, as_pair_mask, both_masks, latest_seen, merge_module_masks
+
+B, H, T, S = 2, 3, 4, 5
+Q = torch.zeros(B, H, T, 8)
+
+
+def test_padding_is_turned_round_and_broadcasts_over_heads_and_queries():
+    hidden = torch.arange(S).expand(B, S) > 2
+    assert torch.equal(as_key_mask(hidden, Q, S, batched=True)[:, 0, 0], ~hidden)
+    with pytest.raises(ValueError, match=r"key_padding_mask has shape \[5\]; wanted \[2, 5\]"):
+        as_key_mask(hidden[0], Q, S, batched=True)
+
+
+def test_a_mask_for_each_head_is_laid_out_by_sentence_then_head():
+    hidden = torch.rand(B * H, T, S, generator=torch.Generator().manual_seed(0)) > 0.5
+    mask = as_pair_mask(hidden, Q, S)
+    for b in range(B):
+        for h in range(H):
+            assert torch.equal(mask[b, h], ~hidden[b * H + h])
+    with pytest.raises(ValueError, match=r"attn_mask has shape \[4, 4\]; wanted \[4, 5\] or \[6, 4, 5\]"):
+        as_pair_mask(hidden[0, :, :4], Q, S)
+    with pytest.raises(TypeError, match=r"attn_mask is torch\.int64; wanted bool"):
+        as_pair_mask(hidden.long(), Q, S)
+
+
+def test_a_boolean_mask_beside_a_float_one_becomes_minus_infinity():
+    shown, bias = torch.tensor([True, False]), torch.tensor([0.5, 0.25])
+    assert both_masks(shown, bias).tolist() == [0.5, float("-inf")]
+    assert both_masks(None, bias) is bias
+    assert both_masks(shown, ~shown).tolist() == [False, False]
+
+
+def test_causal_alone_is_left_to_attend_and_is_merged_beside_a_mask():
+    assert merge_module_masks(None, None, True, Q, S, 0, True) == (None, True)
+    hidden = ~latest_seen(T, S, Q.device)
+    mask, is_causal = merge_module_masks(None, hidden, True, Q, S, 0, True)
+    assert not is_causal
+    assert torch.equal(mask[0, 0], ~hidden)
+    with pytest.raises(ValueError, match="lets query 0 look at the later key"):
+        merge_module_masks(None, torch.zeros(T, T, dtype=torch.bool), True, Q, T, 0, True)
+
+
+def test_appended_keys_are_open_to_all():
+    padding = torch.ones(B, S, dtype=torch.bool)
+    mask, _ = merge_module_masks(padding, None, False, Q, S, 2, True)
+    assert mask.shape == (B, 1, 1, S + 2)
+    assert mask[..., :S].any().item() is False
+    assert mask[..., S:].all()

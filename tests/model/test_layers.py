@@ -1,0 +1,53 @@
+"""Layers of encoder and decoder: packed sentences do not see each other, and a step is a row of the whole."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rela.config import ModelConfig
+from rela.model.layers import DecoderLayer, EncoderLayer, FeedForward, make_attention, threshold_options
+from rela.packing import Packing
+from tests.attention.attention_cases import normal, with_random_parameters
+
+CONFIG = ModelConfig(vocabulary_size=9, width=12, heads=3, feed_forward=20, dropout=0.0, attention_dropout=0.0)
+LENGTHS = (3, 1, 4)
+
+
+def packing(*lengths: int) -> Packing:
+    return Packing(torch.tensor([0, *lengths]).cumsum(0).to(torch.int32), max(lengths))
+
+
+def test_feed_forward_is_two_maps_with_a_rectifier_between():
+    layer = with_random_parameters(FeedForward(6, 10).double())
+    x = normal(5, 6)
+    hidden = (x @ layer.expand.weight.T + layer.expand.bias).clamp(min=0)
+    assert_close(layer(x), hidden @ layer.contract.weight.T + layer.contract.bias)
+
+
+@pytest.mark.parametrize("kind", ["rela-g", "softmax"])
+def test_thresholds_belong_to_rectified_attention_alone(kind: str):
+    config = ModelConfig(width=12, heads=3, threshold=0.2, encoder_attention=kind)
+    options = threshold_options(config, kind)
+    assert options == ({} if kind == "softmax" else {"threshold": 0.2, "target_sparsity": config.target_sparsity})
+    assert make_attention(config, kind).threshold == (0.0 if kind == "softmax" else 0.2)
+
+
+def test_packed_sentences_are_encoded_as_each_alone():
+    layer = with_random_parameters(EncoderLayer(CONFIG).double())
+    x = normal(sum(LENGTHS), 12)
+    together = layer(x, packing(*LENGTHS))
+    begin = 0
+    for length in LENGTHS:
+        alone = layer(x[begin : begin + length], packing(length))
+        assert_close(together[begin : begin + length], alone)
+        begin += length
+
+
+def test_a_decoder_position_does_not_see_later_ones():
+    layer = with_random_parameters(DecoderLayer(CONFIG).double())
+    x, memory = normal(4, 12), normal(5, 12, seed=1)
+    before = layer(x, packing(4), memory, packing(5))
+    x[2:] += 1
+    after = layer(x, packing(4), memory, packing(5))
+    assert_close(after[:2], before[:2])
+    assert not torch.allclose(after[2:], before[2:])
