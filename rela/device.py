@@ -11,6 +11,9 @@ from torch import Tensor
 TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
+Device = torch.device | str | int | None
+"""A device as the constructors of PyTorch take it."""
+
 
 def pick_device(name: str) -> torch.device:
     """A device by name; "auto" is the GPU where there is one."""

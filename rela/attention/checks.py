@@ -17,25 +17,30 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor | None, dims: str = "BHTD") ->
     """q, k and v agree in rank, batch, head size, type and device; H is a multiple of Hk. `dims` is BHTD or THD."""
     named = [("q", q), ("k", k)] + ([("v", v)] if v is not None else [])
     for name, tensor in named:
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} is a {type(tensor).__name__}; wanted a tensor")
-        if tensor.dim() != len(dims):
-            raise ValueError(f"{name} has shape {shape(tensor)}; wanted {len(dims)} dimensions [{', '.join(dims)}]")
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name} is {tensor.dtype}; wanted a floating point type")
-        if tensor.dtype != q.dtype:
-            raise TypeError(f"{name} is {tensor.dtype}; wanted {q.dtype}, as q")
-        if tensor.device != q.device:
-            raise ValueError(f"{name} is on {tensor.device}; wanted {q.device}, as q")
-        if tensor.size(-1) != q.size(-1) and name == "k":
-            raise ValueError(f"k has head size {tensor.size(-1)}; wanted {q.size(-1)}, as q")
-        if dims == "BHTD" and tensor.size(0) != q.size(0):
-            raise ValueError(f"{name} has batch size {tensor.size(0)}; wanted {q.size(0)}, as q")
+        check_like_queries(name, tensor, q, dims)
     if v is not None and v.shape[:-1] != k.shape[:-1]:
         raise ValueError(f"v has shape {shape(v)}; wanted {shape(k)} but for the last size, as k")
     heads, key_heads = q.size(1), k.size(1)
     if key_heads == 0 or heads % key_heads:
         raise ValueError(f"k has {key_heads} heads; wanted a divisor of the {heads} heads of q")
+
+
+def check_like_queries(name: str, tensor: Tensor, q: Tensor, dims: str) -> None:
+    """A tensor has the dimensions `dims`, and type, device, batch size and, if it is k, head size of q."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}; wanted a tensor")
+    if tensor.dim() != len(dims):
+        raise ValueError(f"{name} has shape {shape(tensor)}; wanted {len(dims)} dimensions [{', '.join(dims)}]")
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} is {tensor.dtype}; wanted a floating point type")
+    if tensor.dtype != q.dtype:
+        raise TypeError(f"{name} is {tensor.dtype}; wanted {q.dtype}, as q")
+    if tensor.device != q.device:
+        raise ValueError(f"{name} is on {tensor.device}; wanted {q.device}, as q")
+    if tensor.size(-1) != q.size(-1) and name == "k":
+        raise ValueError(f"k has head size {tensor.size(-1)}; wanted {q.size(-1)}, as q")
+    if dims == "BHTD" and tensor.size(0) != q.size(0):
+        raise ValueError(f"{name} has batch size {tensor.size(0)}; wanted {q.size(0)}, as q")
 
 
 def check_mask(mask: Tensor | None, batch: int, heads: int, queries: int, keys: int, device: torch.device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
 from rela.attention.packed import attend_sentences
 from rela.attention.sparsity import sparsity_penalty
+from rela.device import Device
 from rela.packing import Packing, allowed_pairs
 
 
@@ -44,8 +46,8 @@ class MultiheadAttention(nn.Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device=None,
-        dtype=None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         *,
         kind: str | Kind = "rela-g",
         num_kv_heads: int | None = None,
@@ -63,7 +65,7 @@ class MultiheadAttention(nn.Module):
         self.check_constructor(threshold)
         self.head_dim = embed_dim // num_heads
         kv_width = self.num_kv_heads * self.head_dim
-        factory = {"device": device, "dtype": dtype}
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
 
         def weight(rows: int, columns: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(rows, columns, **factory))
@@ -355,7 +357,9 @@ class MultiheadAttention(nn.Module):
         )
 
 
-def to_batch(query: Tensor, key, value, batched: bool, batch_second: bool) -> tuple:
+def to_batch(
+    query: Tensor, key: Tensor | None, value: Tensor | None, batched: bool, batch_second: bool
+) -> tuple[Tensor, Any, Any]:
     """Any layout to [B, T, C]; inputs that are one tensor stay one, so that they are projected together."""
 
     def turn(x: Tensor) -> Tensor:

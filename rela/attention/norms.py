@@ -6,11 +6,13 @@ in at least float32 whatever z is.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from rela.attention.checks import shape
-from rela.device import triton_serves
+from rela.device import Device, triton_serves
 
 # Found, not imported. Asked here and not at the first call, which may be a compiler's trace.
 
@@ -37,7 +39,14 @@ class RMSNorm(nn.Module):
     """Root mean square norm (equation 4); `gain="xavier"` is the paper's ReLA-i, `gated=True` its ReLA-g."""
 
     def __init__(
-        self, size: int, *, gain: str = "one", gated: bool = False, eps: float = EPSILON, device=None, dtype=None
+        self,
+        size: int,
+        *,
+        gain: str = "one",
+        gated: bool = False,
+        eps: float = EPSILON,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(size, int) or size < 1:
@@ -77,7 +86,9 @@ class RMSNorm(nn.Module):
 class GatedRMSNorm(RMSNorm):
     """Root mean square norm with a gate on the unnormalised z (equation 5): the paper's ReLA-g."""
 
-    def __init__(self, size: int, *, eps: float = EPSILON, device=None, dtype=None) -> None:
+    def __init__(
+        self, size: int, *, eps: float = EPSILON, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__(size, gated=True, eps=eps, device=device, dtype=dtype)
 
 
@@ -89,9 +100,9 @@ class LayerNorm(RMSNorm):
         return layer_norm(z, self.gain, self.gate, self.eps)
 
 
-def make_norm(name: str, size: int, device=None, dtype=None) -> nn.Module | None:
+def make_norm(name: str, size: int, device: Device = None, dtype: torch.dtype | None = None) -> nn.Module | None:
     """The norm of a kind, over `size` merged features; None for "none"."""
-    options = {"device": device, "dtype": dtype}
+    options: dict[str, Any] = {"device": device, "dtype": dtype}
     match name:
         case "none":
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -26,7 +27,7 @@ class Replacement:
         return f"{len(self.names)} × {self.what}, now {kind}: {listed}"
 
 
-def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options) -> Replacement:
+def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options: Any) -> Replacement:
     """Exchange every `nn.MultiheadAttention` inside `module`, in place, for one of `kind` with the same projections.
 
     `options` go to `MultiheadAttention` (threshold, backend, …). The answer names what was exchanged; if
@@ -64,7 +65,7 @@ def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options)
 
 
 def from_torch(
-    old: nn.MultiheadAttention, kind: str | Kind = "rela-g", path: str = "module", **options
+    old: nn.MultiheadAttention, kind: str | Kind = "rela-g", path: str = "module", **options: Any
 ) -> MultiheadAttention:
     """A MultiheadAttention of `kind` that holds the projections of `old`; `path` names it in errors."""
     if options.get("num_kv_heads") not in (None, old.num_heads):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -145,7 +147,7 @@ class Entmax(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, scores: Tensor, alpha: float) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
         package = entmax_package()
         if alpha == 2.0:
             p = package.sparsemax(scores, dim=-1)
@@ -159,14 +161,14 @@ class Entmax(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, slope: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
         (p,) = ctx.saved_tensors
         s = torch.where(p > 0, p ** (2.0 - ctx.alpha), 0.0)
         weighted = s * slope
         return weighted - s * (weighted.sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
 
 
-def entmax_package():
+def entmax_package() -> ModuleType:
     """The `entmax` package, imported when first needed."""
     try:
         import entmax

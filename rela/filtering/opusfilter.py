@@ -29,12 +29,12 @@ else:
         class FilterABC:
             """What a filter needs to be used alone: decisions and filtering by `score` and `accept`."""
 
-            def __init__(self, name=None, workdir="", **unknown):
+            def __init__(self, name: str | None = None, workdir: str = "", **unknown: Any) -> None:
                 if unknown:
                     raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}")
                 self.name, self.workdir = name, workdir
 
-            def decisions(self, pairs):
+            def decisions(self, pairs: Iterable[Any]) -> Iterator[bool]:
                 return map(self.accept, self.score(pairs))
 
 

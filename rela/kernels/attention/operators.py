@@ -115,28 +115,30 @@ def _heads_last(x: Tensor) -> Tensor:
     return torch.empty(B, N, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
 
 
-def _empty_context(q, *_options):
+def _empty_context(q: Tensor, *_options: Any) -> Tensor:
     return _heads_last(q)
 
 
-def _empty_statistics(q, *_options):
+def _empty_statistics(q: Tensor, *_options: Any) -> tuple[Tensor, ...]:
     rows = q.shape[:3]
     counts = (torch.empty(rows, dtype=torch.int32, device=q.device) for _ in range(2))
     return _heads_last(q), *counts, torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
-def _empty_gradients(d_out, q, k, v, threshold, *_options):
+def _empty_gradients(
+    d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, threshold: Tensor | None, *_options: Any
+) -> tuple[Tensor, ...]:
     d_theta = q.new_empty(0) if threshold is None else torch.empty_like(threshold)
     return _heads_last(q), _heads_last(k), _heads_last(v), d_theta
 
 
-def _setup_context(ctx, inputs, output):
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.max_q, ctx.max_k, seed = inputs[:11]
     ctx.save_for_backward(*tensors, seed)
     ctx.options = inputs[11:]
 
 
-def _backward(ctx, d_out):
+def _backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, seed = ctx.saved_tensors
     dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
         d_out, *tensors, ctx.max_q, ctx.max_k, seed, *ctx.options
@@ -144,13 +146,13 @@ def _backward(ctx, d_out):
     return dq, dk, dv, None if tensors[3] is None else d_theta, *[None] * 12
 
 
-def _setup_statistics_context(ctx, inputs, output):
+def _setup_statistics_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[:6])
     ctx.scale, ctx.activation, ctx.causal, ctx.deterministic = inputs[6:]
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward_statistics(ctx, d_out, *_statistics):
+def _backward_statistics(ctx: Any, d_out: Tensor, *_statistics: Any) -> tuple[Tensor | None, ...]:
     q, k, v, threshold, key_lengths, mask = ctx.saved_tensors
     dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
         d_out,

@@ -4,6 +4,8 @@ One program has a sentence and BC columns. The map is linear and symmetric, so t
 kernel.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -33,15 +35,15 @@ def centred_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
     return out
 
 
-def _empty(k, cu_keys, share):
+def _empty(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
     return torch.empty(k.shape, dtype=k.dtype, device=k.device)
 
 
-def _setup_context(ctx, inputs, output):
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[1:])
 
 
-def _backward(ctx, gradient):
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return torch.ops.rela.centred_keys(gradient, *ctx.saved_tensors), None, None
 
 

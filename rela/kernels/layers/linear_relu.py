@@ -4,6 +4,8 @@ cuBLAS adds the bias and rectifies before a product is written. The backward pas
 output was zero and takes the bias' gradient, its sum over rows, in one reading.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -43,19 +45,19 @@ def relu_backward(dy: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @relu_backward.register_fake
-def _(dy, y):
+def _(dy: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty(y.shape, dtype=y.dtype, device=y.device), y.new_empty(y.shape[1])
 
 
-def _empty_rows(x, weight, bias):
+def _empty_rows(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-def _setup_context(ctx, inputs, output):
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:2], output)
 
 
-def _backward(ctx, dy):
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, y = ctx.saved_tensors
     d_product, d_bias = torch.ops.rela.relu_backward(dy, y)
     return d_product @ weight, d_product.mT @ x, d_bias

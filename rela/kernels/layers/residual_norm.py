@@ -6,6 +6,8 @@ dropout, and writes both gradients. Arithmetic is in float32 whatever the tensor
 row_blocks.py.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -80,22 +82,26 @@ def residual_norm_backward(
 
 
 @residual_norm_backward.register_fake
-def _(dy, x, change, weight, dropout, seed, eps):
+def _(
+    dy: Tensor, x: Tensor, change: Tensor, weight: Tensor, dropout: float, seed: Tensor | None, eps: float
+) -> tuple[Tensor, ...]:
     dx, d_change = (torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (x, change))
     d_weight, d_bias = (torch.empty(weight.shape, dtype=weight.dtype, device=x.device) for _ in range(2))
     return dx, d_change, d_weight, d_bias
 
 
-def _empty_rows(x, change, weight, bias, dropout, seed, eps):
+def _empty_rows(
+    x: Tensor, change: Tensor, weight: Tensor, bias: Tensor, dropout: float, seed: Tensor | None, eps: float
+) -> Tensor:
     return torch.empty(change.shape, dtype=change.dtype, device=change.device)
 
 
-def _setup_context(ctx, inputs, output):
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, change, weight, _, ctx.dropout, seed, ctx.eps = inputs
     ctx.save_for_backward(x, change, weight, seed)
 
 
-def _backward(ctx, dy):
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, change, weight, seed = ctx.saved_tensors
     gradients = torch.ops.rela.residual_norm_backward(dy, x, change, weight, ctx.dropout, seed, ctx.eps)
     return *gradients, None, None, None

@@ -5,6 +5,8 @@ reads z again and recomputes r: one number a row is cheaper to compute than to k
 Blocks are [BN, P, W], as in row_blocks.py.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -71,22 +73,22 @@ def gated_rms_norm_backward(
 
 
 @gated_rms_norm_backward.register_fake
-def _(dy, z, gain, gate, eps):
+def _(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> tuple[Tensor, ...]:
     d_gate = gain.new_empty(0) if gate is None else torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     dz = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     return dz, torch.empty(gain.shape, dtype=gain.dtype, device=gain.device), d_gate
 
 
-def _empty_rows(z, gain, gate, eps):
+def _empty_rows(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
     return torch.empty(z.shape, dtype=z.dtype, device=z.device)
 
 
-def _setup_context(ctx, inputs, output):
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     z, gain, gate, ctx.eps = inputs
     ctx.save_for_backward(z, gain, gate)
 
 
-def _backward(ctx, dy):
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     z, gain, gate = ctx.saved_tensors
     dz, d_gain, d_gate = torch.ops.rela.gated_rms_norm_backward(dy, z, gain, gate, ctx.eps)
     return dz, d_gain, None if gate is None else d_gate, None
