@@ -159,9 +159,13 @@ def rela_side(name: str, options: argparse.Namespace, device: torch.device) -> S
         else:
             with engines.autocast(decode):
                 found = beam_search(
-                    engines.stepwise_engine(decode), sources, torch.tensor(limits, device=device), beam=decode.beam,
-                    special=SPECIAL, alpha=decode.length_penalty,
-                )  # fmt: skip
+                    engines.stepwise_engine(decode),
+                    sources,
+                    torch.tensor(limits, device=device),
+                    beam=decode.beam,
+                    special=SPECIAL,
+                    alpha=decode.length_penalty,
+                )
         assert all(len(best[0].tokens) == limit for best, limit in zip(found, limits, strict=True))
 
     return translate

@@ -70,10 +70,19 @@ def do_run(given: argparse.Namespace) -> None:
     from experiments.runner import Options, known_commit, run_grid
 
     options = Options(
-        minutes=given.minutes, data=given.data, runs=given.runs, rows=given.rows or ROWS, out=given.out,
-        only=given.only, overrides=given.set, limit=given.limit, commit=given.commit or known_commit(),
-        keep_model=given.keep_model, resumable=given.resumable, retry=given.retry,
-    )  # fmt: skip
+        minutes=given.minutes,
+        data=given.data,
+        runs=given.runs,
+        rows=given.rows or ROWS,
+        out=given.out,
+        only=given.only,
+        overrides=given.set,
+        limit=given.limit,
+        commit=given.commit or known_commit(),
+        keep_model=given.keep_model,
+        resumable=given.resumable,
+        retry=given.retry,
+    )
     new = run_grid(load_grid(given.grid), options, STARTED, lambda text: print(text, flush=True))
     print(f"{len(new)} new rows in {time.monotonic() - STARTED:.0f} s", flush=True)
 

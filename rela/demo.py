@@ -207,8 +207,11 @@ def print_table(report: Report, scores: dict[str, Score]) -> None:
         line(name, best, 1)
     for type in ("encoder", "decoder", "cross"):
         line(f"sparsity rate, {type} attention", {kind: row[f"{type}_sparsity"] for kind, row in rows.items()}, 3)
-    for name, key in (("null rate, true pairs", "null_rate"), ("null rate, shuffled pairs", "null_rate_shuffled"),
-                      ("attention on </s>", "sink_mass")):  # fmt: skip
+    for name, key in (
+        ("null rate, true pairs", "null_rate"),
+        ("null rate, shuffled pairs", "null_rate_shuffled"),
+        ("attention on </s>", "sink_mass"),
+    ):
         line(name, {kind: row[key] for kind, row in rows.items()}, 3)
     for noise in NOISES:
         line(f"AUROC of null rate, {noise}", {kind: row[f"auroc_null_rate_{noise}"] for kind, row in rows.items()}, 3)
@@ -231,8 +234,10 @@ def print_translations(translator: Translator, test: list[ToyPair], count: int =
     sources = [pair.source for pair in chosen]
     choice = Aligner(translator).choice
     where = "all heads" if choice.head is None else f"head {choice.head + 1}"
-    console.print(f"\nFive translations with the weights of cross attention, layer {choice.layer + 1}, {where}"
-                  " (█ its largest weight, · exactly zero; a row of dots attends to nothing):")  # fmt: skip
+    console.print(
+        f"\nFive translations with the weights of cross attention, layer {choice.layer + 1}, {where}"
+        " (█ its largest weight, · exactly zero; a row of dots attends to nothing):"
+    )
     translations = translator.translate(sources)
     for pair in capture(translator, zip(sources, translations, strict=True), ("cross",)):
         weights = word_weights(pair["cross"], choice.shifted)[choice.layer]

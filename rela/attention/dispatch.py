@@ -39,10 +39,18 @@ def attend(
 
 
 def attend_heads(
-    q: Tensor, k: Tensor, v: Tensor, kind: Kind, mask: Tensor | None = None, key_lengths: Tensor | None = None,
-    causal: bool = False, scale: float | None = None, threshold: float | Tensor = 0.0, dropout: float = 0.0,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kind: Kind,
+    mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    threshold: float | Tensor = 0.0,
+    dropout: float = 0.0,
     backend: str = "auto",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The context [B, H, T, D] of `attend`, for callers that apply the norm of `kind` themselves."""
     scale = check_dense(q, k, v, kind, mask, key_lengths, scale, threshold, dropout, backend)
     reason = why_not_fused(q, kind, mask, v)
@@ -76,9 +84,17 @@ def attention_weights(
 
 
 def check_dense(
-    q: Tensor, k: Tensor, v: Tensor | None, kind: Kind, mask: Tensor | None, key_lengths: Tensor | None,
-    scale: float | None, threshold: float | Tensor, dropout: float, backend: str,
-) -> float:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    kind: Kind,
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    scale: float | None,
+    threshold: float | Tensor,
+    dropout: float,
+    backend: str,
+) -> float:
     """Check every argument of a dense call; the scale, 1/√D unless given."""
     checks.check_tensors(q, k, v)
     batch, heads, queries, keys = q.size(0), q.size(1), q.size(2), k.size(2)
@@ -111,18 +127,35 @@ def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor |
 
 
 def fused(
-    q: Tensor, k: Tensor, v: Tensor, kind: Kind, mask: Tensor | None, key_lengths: Tensor | None, causal: bool,
-    scale: float, threshold: float | Tensor, dropout: float,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kind: Kind,
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    causal: bool,
+    scale: float,
+    threshold: float | Tensor,
+    dropout: float,
+) -> Tensor:
     """One call of the Triton kernel."""
     from rela.kernels.attention.functional import relu_attention
 
     if mask is not None and mask.dim() == 2:
         mask = mask[None, None]
     return relu_attention(
-        q, k, v, scale=scale, activation=kind.weights, causal=causal, threshold=per_head(threshold, q),
-        key_lengths=key_lengths, mask=mask, dropout=dropout, seed=dropout_seed(q, dropout),
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        scale=scale,
+        activation=kind.weights,
+        causal=causal,
+        threshold=per_head(threshold, q),
+        key_lengths=key_lengths,
+        mask=mask,
+        dropout=dropout,
+        seed=dropout_seed(q, dropout),
+    )
 
 
 def torch_softmax_serves(

@@ -110,8 +110,9 @@ class MultiheadAttention(nn.Module):
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_kv_heads is {self.num_kv_heads}; wanted a divisor of num_heads {self.num_heads}")
         checks.check_own_threshold(self.kind, threshold)
-        checks.check_options(self.kind, self.num_heads, 0.0 if threshold == "learned" else float(threshold),
-                             self.dropout, self.backend)  # fmt: skip
+        checks.check_options(
+            self.kind, self.num_heads, 0.0 if threshold == "learned" else float(threshold), self.dropout, self.backend
+        )
         if self.target_sparsity is not None:
             if not checks.is_number(self.target_sparsity) or not 0.0 <= self.target_sparsity <= 1.0:
                 raise ValueError(f"target_sparsity is {self.target_sparsity!r}; wanted a rate in [0, 1]")

@@ -71,11 +71,20 @@ def from_torch(
     if options.get("num_kv_heads") not in (None, old.num_heads):
         raise ValueError(f"num_kv_heads is {options['num_kv_heads']}; wanted {old.num_heads}, to keep the projections")
     new = MultiheadAttention(
-        old.embed_dim, old.num_heads, dropout=old.dropout, bias=old.in_proj_bias is not None,
-        add_bias_kv=old.bias_k is not None, add_zero_attn=old.add_zero_attn, kdim=old.kdim, vdim=old.vdim,
-        batch_first=old.batch_first, device=old.out_proj.weight.device, dtype=old.out_proj.weight.dtype,
-        kind=kind, **options,
-    )  # fmt: skip
+        old.embed_dim,
+        old.num_heads,
+        dropout=old.dropout,
+        bias=old.in_proj_bias is not None,
+        add_bias_kv=old.bias_k is not None,
+        add_zero_attn=old.add_zero_attn,
+        kdim=old.kdim,
+        vdim=old.vdim,
+        batch_first=old.batch_first,
+        device=old.out_proj.weight.device,
+        dtype=old.out_proj.weight.dtype,
+        kind=kind,
+        **options,
+    )
     if extra := old.state_dict().keys() - new.state_dict().keys():
         raise ValueError(f"{path} also holds {', '.join(sorted(extra))}; wanted a plain torch.nn.MultiheadAttention")
     new.load_state_dict(old.state_dict(), strict=False)  # what is missing are the norm and the threshold

@@ -171,8 +171,18 @@ class Search:
             return None
         self.collect(self.done)
         keep = torch.cat([undone, self.done.nonzero().flatten()[:padding]])
-        for name in ("alive", "alive_tokens", "finished", "finished_log_probs", "finished_lengths", "finished_tokens",
-                     "done", "order", "max_lengths", "parents"):  # fmt: skip
+        for name in (
+            "alive",
+            "alive_tokens",
+            "finished",
+            "finished_log_probs",
+            "finished_lengths",
+            "finished_tokens",
+            "done",
+            "order",
+            "max_lengths",
+            "parents",
+        ):
             setattr(self, name, getattr(self, name)[keep])
         return keep
 

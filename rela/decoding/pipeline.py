@@ -147,9 +147,14 @@ class Pipeline:
         numbers = [number for number, ids in zip(batch.lines.numbers, batch.lines.ids, strict=True) if ids]
         seeds = [(decode.seed * 1_000_003 + number) % 2**63 for number in numbers]
         return sample(
-            engine, batch.sources, limits, samples=decode.beam, special=SPECIAL, seeds=seeds,
+            engine,
+            batch.sources,
+            limits,
+            samples=decode.beam,
+            special=SPECIAL,
+            seeds=seeds,
             temperature=decode.temperature,
-        )  # fmt: skip
+        )
 
     @torch.inference_mode()
     def score(self, pairs: list[Pair], decode: DecodeConfig) -> list[list[float]]:

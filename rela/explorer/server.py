@@ -67,9 +67,9 @@ def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost",
         if not 1 <= len(names) <= MAX_MODELS or not all(isinstance(name, str) for name in names):
             raise Refused(f"models is no list of 1 to {MAX_MODELS} names")
         html = await work(lambda: export_page(views.start(), [views.view(name, **asked) for name in names]))
-        return Response(html, media_type="text/html", headers={
-            "Content-Disposition": 'attachment; filename="attention.html"'
-        })  # fmt: skip
+        return Response(
+            html, media_type="text/html", headers={"Content-Disposition": 'attachment; filename="attention.html"'}
+        )
 
     return app
 

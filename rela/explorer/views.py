@@ -97,4 +97,4 @@ def describe(name: str, translator: Translator) -> dict[str, Any]:
         "layers": {"encoder": shape.encoder_layers, "decoder": shape.decoder_layers, "cross": shape.decoder_layers},
         "heads": shape.heads,
         "choice": None if choice is None else {"layer": choice.layer, "head": choice.head},
-    }  # fmt: skip
+    }

@@ -42,8 +42,13 @@ def score_corpus(
     """
     if "-" in (str(source), str(target)):
         raise ValueError("the corpus is read more than once, so it cannot come from the standard input")
-    job = {"format": 1, "block": block, "model": model_fingerprint(translator),
-           "source": file_fingerprint(source), "target": file_fingerprint(target)}  # fmt: skip
+    job = {
+        "format": 1,
+        "block": block,
+        "model": model_fingerprint(translator),
+        "source": file_fingerprint(source),
+        "target": file_fingerprint(target),
+    }
     store = ScoreStore(folder, job)
     done = store.finished()
     seen = 0

@@ -66,9 +66,13 @@ def draw_matrix(
     colours, low, high = scale(weights)
     axes.set_facecolor("white")
     axes.imshow(
-        np.ma.masked_where(weights == 0, weights), cmap=colours, vmin=low, vmax=high,
-        aspect="auto", interpolation="nearest",
-    )  # fmt: skip
+        np.ma.masked_where(weights == 0, weights),
+        cmap=colours,
+        vmin=low,
+        vmax=high,
+        aspect="auto",
+        interpolation="nearest",
+    )
     draw_forbidden(axes, allowed)
     nulls = null_rows(record)[layer, head].cpu().numpy()
     draw_null_rows(axes, nulls, allowed)
@@ -116,9 +120,17 @@ def draw_gold(axes: Axes, gold: GoldLinks) -> None:
     for source, target in sorted(gold.possible):
         line = "-" if (source, target) in gold.sure else ":"
         axes.add_patch(
-            Rectangle((source - 0.42, target - 0.42), 0.84, 0.84, fill=False, edgecolor=GOLD_COLOR,
-                      linewidth=1.0, linestyle=line, gid="gold-link")
-        )  # fmt: skip
+            Rectangle(
+                (source - 0.42, target - 0.42),
+                0.84,
+                0.84,
+                fill=False,
+                edgecolor=GOLD_COLOR,
+                linewidth=1.0,
+                linestyle=line,
+                gid="gold-link",
+            )
+        )
 
 
 def label_words(axes: Axes, record: AttentionRecord) -> None:

@@ -31,9 +31,15 @@ def detection_by_noise(detection: Mapping[str, Detection], axes: Axes | None = N
             positions = [k + offset for k, kind in enumerate(kinds) if measure in by_kind.get(kind, {})]
             values = [by_kind[kind][measure] for kind in kinds if measure in by_kind.get(kind, {})]
             axes.plot(
-                positions, values, linestyle="none", color=styles[name].color, marker=styles[name].marker, markersize=6,
-                fillstyle=FILLS.get(measure, "full"), label=f"{name}, {NAMES.get(measure, measure)}",
-            )  # fmt: skip
+                positions,
+                values,
+                linestyle="none",
+                color=styles[name].color,
+                marker=styles[name].marker,
+                markersize=6,
+                fillstyle=FILLS.get(measure, "full"),
+                label=f"{name}, {NAMES.get(measure, measure)}",
+            )
     axes.axhline(0.5, color="0.6", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(kinds)), kinds, fontsize=SMALL)
     axes.set_xlim(-0.5, len(kinds) - 0.5)

@@ -33,8 +33,16 @@ TEXT, SMALL, TINY = 9.0, 8.0, 6.0
 Drawing = Axes | Figure
 """A figure, or axes of it: what drawing functions return and `save_figure` takes."""
 # Matplotlib's own font knows no Chinese, Japanese or Korean; of these, the ones that are installed are asked next.
-_MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "Microsoft YaHei",
-               "PingFang SC", "Hiragino Sans", "Arial Unicode MS")  # fmt: skip
+_MORE_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Arial Unicode MS",
+)
 
 
 @dataclass(frozen=True)

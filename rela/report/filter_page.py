@@ -86,8 +86,13 @@ def shorten(raw: bytes | None) -> str:
 def pair_table(lines: Iterable[int], scores: NDArray[Any], texts: dict[int, tuple[str, str]]) -> str:
     """Scores and text of some lines as a table."""
     rows = [
-        {"line": line + 1, "null rate": float(scores["null_rate"][line]), "log-prob": float(scores["log_prob"][line]),
-         "source": texts[line][0], "target": texts[line][1]}
+        {
+            "line": line + 1,
+            "null rate": float(scores["null_rate"][line]),
+            "log-prob": float(scores["log_prob"][line]),
+            "source": texts[line][0],
+            "target": texts[line][1],
+        }
         for line in lines
-    ]  # fmt: skip
+    ]
     return table(rows, text=("source", "target"))

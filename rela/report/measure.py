@@ -71,8 +71,13 @@ def measure(
         )
         for name, translator in translators.items()
     }
-    known = {"pairs": len(text.pairs), "gold": None if text.gold is None else len(text.gold), "seed": text.seed,
-             "torch": torch.__version__, "models": {name: describe(t) for name, t in translators.items()}}  # fmt: skip
+    known = {
+        "pairs": len(text.pairs),
+        "gold": None if text.gold is None else len(text.gold),
+        "seed": text.seed,
+        "torch": torch.__version__,
+        "models": {name: describe(t) for name, t in translators.items()},
+    }
     return Report(models, wanted, {**known, **(settings or {})})
 
 
@@ -205,7 +210,12 @@ def reported(records: Iterator[PairRecords], stage: str, total: int, progress: P
 def describe(translator: Translator) -> dict[str, Any]:
     """Folder, size and attention kinds of a model, for the settings of a report."""
     shape = translator.config.model
-    return {"folder": str(translator.folder) if translator.folder else None, "encoder_layers": shape.encoder_layers,
-            "decoder_layers": shape.decoder_layers, "width": shape.width, "heads": shape.heads,
-            **{f"{type}_attention": kind for type, kind in shape.attention_kinds.items()},
-            "vocabulary_size": shape.vocabulary_size}  # fmt: skip
+    return {
+        "folder": str(translator.folder) if translator.folder else None,
+        "encoder_layers": shape.encoder_layers,
+        "decoder_layers": shape.decoder_layers,
+        "width": shape.width,
+        "heads": shape.heads,
+        **{f"{type}_attention": kind for type, kind in shape.attention_kinds.items()},
+        "vocabulary_size": shape.vocabulary_size,
+    }

@@ -48,8 +48,12 @@ def _summary(model: ModelReport) -> Row:
 def sparsity_rows(report: Report) -> Iterator[Row]:
     """Figure 3: the mean over heads of each layer."""
     for name, type, layer, model in _layers(report):
-        yield {"model": name, "attention": type, "layer": layer + 1,
-               "sparsity": model.true[type].sparsity[layer].mean().item()}  # fmt: skip
+        yield {
+            "model": name,
+            "attention": type,
+            "layer": layer + 1,
+            "sparsity": model.true[type].sparsity[layer].mean().item(),
+        }
 
 
 def error_rate_rows(report: Report) -> Iterator[Row]:
@@ -59,10 +63,19 @@ def error_rate_rows(report: Report) -> Iterator[Row]:
             scores = alignment[shifted]
             for layer, (whole, best) in enumerate(zip(scores.layers, scores.best_heads, strict=True)):
                 head = scores.heads[layer][best]
-                yield {"model": name, "rows": way, "layer": layer + 1, "layer_aer": whole.aer,
-                       "layer_precision": whole.precision, "layer_recall": whole.recall, "best_head": best + 1,
-                       "best_head_aer": head.aer, "best_head_precision": head.precision,
-                       "best_head_recall": head.recall, "best_head_links": head.links}  # fmt: skip
+                yield {
+                    "model": name,
+                    "rows": way,
+                    "layer": layer + 1,
+                    "layer_aer": whole.aer,
+                    "layer_precision": whole.precision,
+                    "layer_recall": whole.recall,
+                    "best_head": best + 1,
+                    "best_head_aer": head.aer,
+                    "best_head_precision": head.precision,
+                    "best_head_recall": head.recall,
+                    "best_head_links": head.links,
+                }
 
 
 def average_error_rows(report: Report) -> Iterator[Row]:
@@ -81,32 +94,50 @@ def diversity_rows(report: Report) -> Iterator[Row]:
         for temperature, by_type in model.diversity.items():
             for type, values in by_type.items():
                 for layer, value in enumerate(values.tolist(), start=1):
-                    yield {"model": name, "temperature": temperature, "attention": type, "layer": layer,
-                           "js_divergence": value}  # fmt: skip
+                    yield {
+                        "model": name,
+                        "temperature": temperature,
+                        "attention": type,
+                        "layer": layer,
+                        "js_divergence": value,
+                    }
 
 
 def average_diversity_rows(report: Report) -> Iterator[Row]:
     """Table 6: the mean over layers, by τ."""
     for name, model in report.models.items():
         for temperature, by_type in model.diversity.items():
-            yield {"model": name, "temperature": temperature,
-                   **{type: values.mean().item() for type, values in by_type.items()}}  # fmt: skip
+            yield {
+                "model": name,
+                "temperature": temperature,
+                **{type: values.mean().item() for type, values in by_type.items()},
+            }
 
 
 def null_rate_rows(report: Report) -> Iterator[Row]:
     """Figure 6: the mean over heads of each layer, on true and on shuffled pairs."""
     for name, type, layer, model in _layers(report):
         true, shuffled = model.true[type].null_rate[layer], model.shuffled[type].null_rate[layer]
-        yield {"model": name, "attention": type, "layer": layer + 1, "true": true.mean().item(),
-               "shuffled": shuffled.mean().item(), "variance_over_heads": true.var(unbiased=False).item()}  # fmt: skip
+        yield {
+            "model": name,
+            "attention": type,
+            "layer": layer + 1,
+            "true": true.mean().item(),
+            "shuffled": shuffled.mean().item(),
+            "variance_over_heads": true.var(unbiased=False).item(),
+        }
 
 
 def sink_rows(report: Report) -> Iterator[Row]:
     """The share of attention on </s>, the mean over heads of each layer."""
     for name, type, layer, model in _layers(report):
         if type != "decoder":  # whose keys begin with <s> and never hold </s>
-            yield {"model": name, "attention": type, "layer": layer + 1,
-                   "sink_mass": model.true[type].sink_mass[layer].mean().item()}  # fmt: skip
+            yield {
+                "model": name,
+                "attention": type,
+                "layer": layer + 1,
+                "sink_mass": model.true[type].sink_mass[layer].mean().item(),
+            }
 
 
 def head_rows(report: Report) -> Iterator[Row]:
@@ -130,8 +161,14 @@ def null_class_rows(report: Report) -> Iterator[Row]:
         for word_class, found in model.nulls_by_class.items():
             for layer, rates in enumerate(found.rate.tolist(), start=1):
                 for head, rate in enumerate(rates, start=1):
-                    yield {"model": name, "after": word_class, "rows": found.rows, "layer": layer, "head": head,
-                           "null_rate": rate}  # fmt: skip
+                    yield {
+                        "model": name,
+                        "after": word_class,
+                        "rows": found.rows,
+                        "layer": layer,
+                        "head": head,
+                        "null_rate": rate,
+                    }
 
 
 def detection_rows(report: Report) -> Iterator[Row]:

@@ -27,8 +27,9 @@ def escape(text: Any) -> str:
 
 def _allowed(letter: str) -> bool:
     code = ord(letter)
-    return letter in "\t\n" or (code >= 0x20 and not 0x7F <= code <= 0x9F and not 0xD800 <= code <= 0xDFFF
-                                and code not in (0xFFFE, 0xFFFF))  # fmt: skip
+    return letter in "\t\n" or (
+        code >= 0x20 and not 0x7F <= code <= 0x9F and not 0xD800 <= code <= 0xDFFF and code not in (0xFFFE, 0xFFFF)
+    )
 
 
 def page(title: str, body: Iterable[str]) -> str:

@@ -92,9 +92,15 @@ class Buffers:
         from rela.kernels.search.step_attention import BeamCache
 
         return BeamCache(
-            self.cache[layer, 0], self.cache[layer, 1], self.state.beam_bits, self.active, self.state.lengths,
-            self.state.done, self.capacity, self.beam,
-        )  # fmt: skip
+            self.cache[layer, 0],
+            self.cache[layer, 1],
+            self.state.beam_bits,
+            self.active,
+            self.state.lengths,
+            self.state.done,
+            self.capacity,
+            self.beam,
+        )
 
     def zeros(self, dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros(*shape, dtype=dtype, device=self.device)

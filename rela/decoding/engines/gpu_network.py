@@ -98,8 +98,9 @@ class GpuNetwork:
         self.chain_rows, self.thin_rows = (CHAIN_ROWS, THIN_ROWS) if dtype == torch.bfloat16 else (0, 0)
         self.encoder = [self.layer(layer) for layer in model.encoder]
         self.decoder = [self.layer(layer) for layer in model.decoder]
-        self.encoder_norms = self.norms([(x.attention_residual, x.feed_forward_residual) for x in model.encoder],
-                                        model.encoder_norm)  # fmt: skip
+        self.encoder_norms = self.norms(
+            [(x.attention_residual, x.feed_forward_residual) for x in model.encoder], model.encoder_norm
+        )
         self.decoder_norms = self.norms(
             [(x.attention_residual, x.cross_residual, x.feed_forward_residual) for x in model.decoder],
             model.decoder_norm,
@@ -145,10 +146,14 @@ class GpuNetwork:
         heads = Heads(self.heads, module.kind.weights, gate, self.threshold(module))
         assert module.in_proj_weight is not None and module.in_proj_bias is not None
         return Attention(
-            qkv=self.cast(module.in_proj_weight), qkv_bias=self.cast(module.in_proj_bias), out=self.cast(out),
-            out_bias=module.out_proj.bias.detach().float(), heads=heads, has_norm=norm is not None,
+            qkv=self.cast(module.in_proj_weight),
+            qkv_bias=self.cast(module.in_proj_bias),
+            out=self.cast(out),
+            out_bias=module.out_proj.bias.detach().float(),
+            heads=heads,
+            has_norm=norm is not None,
             epsilon=0.0 if norm is None else float(norm.eps),
-        )  # fmt: skip
+        )
 
     def threshold(self, module: MultiheadAttention) -> Tensor | None:
         """The threshold of each head [H] in float32, or None where it is zero."""
@@ -200,9 +205,15 @@ class GpuNetwork:
 
         context, squares = self.new_context(qkv[0].size(0), attention)
         step_attention.attend_blocks(
-            *qkv, blocks.table, attention.heads, context, squares, blocks=blocks.count, queries=blocks.queries,
+            *qkv,
+            blocks.table,
+            attention.heads,
+            context,
+            squares,
+            blocks=blocks.count,
+            queries=blocks.queries,
             in_chain=stream.in_chain,
-        )  # fmt: skip
+        )
         return stream.sublayer_output(context, attention.out, attention.out_bias, squares, attention.epsilon)
 
     def attend_cache(self, stream: ResidualStream, attention: Attention, cache: BeamCache, rows: int) -> SublayerOutput:
@@ -247,9 +258,18 @@ class GpuNetwork:
         residual = torch.empty(rows, self.config.width, dtype=torch.float32, device=self.device)
         x = torch.empty(rows, self.config.width, dtype=self.dtype, device=self.device)
         step_layers.embed(
-            buffers.state.last_tokens, buffers.active, buffers.state.lengths, self.target_table, self.positions,
-            self.scale, self.decoder_norms[0], residual, x, beam=buffers.beam, in_chain=in_chain,
-        )  # fmt: skip
+            buffers.state.last_tokens,
+            buffers.active,
+            buffers.state.lengths,
+            self.target_table,
+            self.positions,
+            self.scale,
+            self.decoder_norms[0],
+            residual,
+            x,
+            beam=buffers.beam,
+            in_chain=in_chain,
+        )
         return ResidualStream(residual, x, in_chain, thin=rows <= self.thin_rows)
 
 

@@ -139,9 +139,18 @@ class GpuEngine:
         hidden = self.network.step(buffers, size, in_chain)
         log_probs, tokens = self.best_tokens(hidden, in_chain)
         beam_step.advance(
-            buffers.state, log_probs, tokens, buffers.active, buffers.limits, buffers.capacity, self.penalties,
-            sentences=size, vocabulary=self.network.output.size(0), eos=EOS, in_chain=in_chain,
-        )  # fmt: skip
+            buffers.state,
+            log_probs,
+            tokens,
+            buffers.active,
+            buffers.limits,
+            buffers.capacity,
+            self.penalties,
+            sentences=size,
+            vocabulary=self.network.output.size(0),
+            eos=EOS,
+            in_chain=in_chain,
+        )
 
     def best_tokens(self, hidden: Tensor, in_chain: bool) -> tuple[Tensor, Tensor]:
         """The log-probabilities and the ids [R, candidates] of the best next tokens, from hidden states [R, C]."""
@@ -154,9 +163,18 @@ class GpuEngine:
         log_probs = torch.empty(rows, self.candidates, device=self.device)
         tokens = torch.empty(rows, self.candidates, dtype=torch.int32, device=self.device)
         top_candidates.best_tokens(
-            logits, tiles, buffers.active, buffers.state.lengths, buffers.limits, self.banned, log_probs, tokens,
-            beam=self.beam, eos=EOS, in_chain=in_chain,
-        )  # fmt: skip
+            logits,
+            tiles,
+            buffers.active,
+            buffers.state.lengths,
+            buffers.limits,
+            self.banned,
+            log_probs,
+            tokens,
+            beam=self.beam,
+            eos=EOS,
+            in_chain=in_chain,
+        )
         return log_probs, tokens
 
     def collect(self, sentences: int, longest: int, nbest: int) -> PendingResults:

@@ -231,9 +231,14 @@ class QuantisedTransformer:
         return self.encoder_norm(x)
 
     def __call__(
-        self, source: Tensor, source_positions: Tensor, sources: Packing,
-        target: Tensor, target_positions: Tensor, targets: Packing,
-    ) -> Tensor:  # fmt: skip
+        self,
+        source: Tensor,
+        source_positions: Tensor,
+        sources: Packing,
+        target: Tensor,
+        target_positions: Tensor,
+        targets: Packing,
+    ) -> Tensor:
         """Hidden states [N, C] of the decoder, teacher-forced."""
         memory = self.encode(source, source_positions, sources)
         x = self.target_embedding(target, target_positions)

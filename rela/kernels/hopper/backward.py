@@ -118,14 +118,22 @@ def rectified_gradient(b_dp, b_w):
         return gl.inline_asm_elementwise(
             "{.reg .b32 d, m, z; mov.b32 z, 0; cvt.rn.bf16x2.f32 d, $2, $1; "
             "set.neu.u32.bf16x2 m, $3, z; and.b32 $0, d, m;}",
-            "=r,f,f,r", [b_dp, b_w], dtype=gl.bfloat16, is_pure=True, pack=2,
-        )  # fmt: skip
+            "=r,f,f,r",
+            [b_dp, b_w],
+            dtype=gl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
     else:
         return gl.inline_asm_elementwise(
             "{.reg .b32 d, m, z; mov.b32 z, 0; cvt.rn.f16x2.f32 d, $2, $1; "
             "set.neu.u32.f16x2 m, $3, z; and.b32 $0, d, m;}",
-            "=r,f,f,r", [b_dp, b_w], dtype=gl.float16, is_pure=True, pack=2,
-        )  # fmt: skip
+            "=r,f,f,r",
+            [b_dp, b_w],
+            dtype=gl.float16,
+            is_pure=True,
+            pack=2,
+        )
 
 
 @gluon.jit

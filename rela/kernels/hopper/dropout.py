@@ -22,11 +22,19 @@ def rectified_kept(b_s, b_row, b_column, drop_below, dtype: gl.constexpr):
         return gl.inline_asm_elementwise(
             "{.reg .b32 w, x; prmt.b32 x, $3, $4, 0x7632; abs.bf16x2 x, x; set.geu.bf16x2.bf16x2 x, x, $5; "
             "cvt.rn.relu.bf16x2.f32 w, $2, $1; mul.rn.bf16x2 $0, w, x;}",
-            "=r,f,f,r,r,r,r", [b_s, b_product, b_below], dtype=gl.bfloat16, is_pure=True, pack=2,
-        )  # fmt: skip
+            "=r,f,f,r,r,r,r",
+            [b_s, b_product, b_below],
+            dtype=gl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
     else:
         return gl.inline_asm_elementwise(
             "{.reg .b32 w, x; prmt.b32 x, $3, $4, 0x7632; abs.f16x2 x, x; set.geu.f16x2.f16x2 x, x, $5; "
             "cvt.rn.relu.f16x2.f32 w, $2, $1; mul.rn.f16x2 $0, w, x;}",
-            "=r,f,f,r,r,r,r", [b_s, b_product, b_below], dtype=gl.float16, is_pure=True, pack=2,
-        )  # fmt: skip
+            "=r,f,f,r,r,r,r",
+            [b_s, b_product, b_below],
+            dtype=gl.float16,
+            is_pure=True,
+            pack=2,
+        )

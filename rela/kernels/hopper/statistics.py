@@ -21,14 +21,22 @@ def rectified_counted(b_s, dtype: gl.constexpr):
         return gl.inline_asm_elementwise(
             "{ .reg .b32 large, one; mov.b32 large, 0xFF00FF00; mov.b32 one, 0x3F803F80;"
             " cvt.rn.relu.bf16x2.f32 $0, $4, $3; fma.rn.relu.bf16x2 $1, $0, large, one; mov.b32 $2, 0; }",
-            "=&r,=&r,=&r,f,f", [b_s], dtype=(gl.bfloat16, gl.int32), is_pure=True, pack=2,
-        )  # fmt: skip
+            "=&r,=&r,=&r,f,f",
+            [b_s],
+            dtype=(gl.bfloat16, gl.int32),
+            is_pure=True,
+            pack=2,
+        )
     else:
         return gl.inline_asm_elementwise(
             "{ .reg .b32 zero; mov.b32 zero, 0;"
             " cvt.rn.relu.f16x2.f32 $0, $4, $3; set.eq.f16x2.f16x2 $1, $0, zero; mov.b32 $2, 0; }",
-            "=&r,=&r,=&r,f,f", [b_s], dtype=(gl.float16, gl.int32), is_pure=True, pack=2,
-        )  # fmt: skip
+            "=&r,=&r,=&r,f,f",
+            [b_s],
+            dtype=(gl.float16, gl.int32),
+            is_pure=True,
+            pack=2,
+        )
 
 
 @gluon.jit
@@ -77,8 +85,9 @@ def better(i_s, b_keys, b_best, b_from, KEYS: gl.constexpr):
 
 
 @gluon.jit
-def store_statistics(rows, p_row, m_row, b_zeros, b_best, b_from, columns, output_scale, layout: gl.constexpr,
-                     KEYS: gl.constexpr):  # fmt: skip
+def store_statistics(
+    rows, p_row, m_row, b_zeros, b_best, b_from, columns, output_scale, layout: gl.constexpr, KEYS: gl.constexpr
+):
     """Store each row's non-zeros among `columns`, and index and size of its largest weight (−1 and 0: all are zero)."""
     nonzeros, argmax, largest = rows
     GROUPS: gl.constexpr = KEYS // LANES

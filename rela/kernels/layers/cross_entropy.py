@@ -23,9 +23,19 @@ def smoothed_loss(
     sums = torch.empty(2, N, dtype=torch.float32, device=logits.device)
     if N:
         loss_kernel[(N,)](
-            logits, target.contiguous(), sums, smoothing, pad, N, V, logits.stride(0),
-            WANTED=wanted, ONE=V <= BV, BV=BV, num_warps=max(4, min(BV // 1024, 16)),
-        )  # fmt: skip
+            logits,
+            target.contiguous(),
+            sums,
+            smoothing,
+            pad,
+            N,
+            V,
+            logits.stride(0),
+            WANTED=wanted,
+            ONE=V <= BV,
+            BV=BV,
+            num_warps=max(4, min(BV // 1024, 16)),
+        )
     nll, uniform = sums.sum(1)
     return (1.0 - smoothing) * nll + smoothing * uniform, nll, logits if wanted else None
 

@@ -55,9 +55,19 @@ def fused_residual_norm(
     if y.numel():
         x, change, plan = as_rows(x), as_rows(change), block_plan(change)
         residual_forward_kernel[(ceil_div(len(x), plan["BN"]),)](
-            x, change, weight.contiguous(), bias.contiguous(), y, seed, *drop_options(dropout), eps,
-            len(x), x.stride(0), change.stride(0), **plan,
-        )  # fmt: skip
+            x,
+            change,
+            weight.contiguous(),
+            bias.contiguous(),
+            y,
+            seed,
+            *drop_options(dropout),
+            eps,
+            len(x),
+            x.stride(0),
+            change.stride(0),
+            **plan,
+        )
     return y
 
 
@@ -74,9 +84,22 @@ def residual_norm_backward(
     programs = enough_programs(len(x), plan, PROGRAMS, x.device)
     partials = torch.empty(2, programs, x.shape[-1], dtype=torch.float32, device=x.device)
     residual_backward_kernel[(programs,)](
-        dy, x, change, weight.contiguous(), dx, d_change, partials, seed, *drop_options(dropout), eps,
-        len(x), dy.stride(0), x.stride(0), change.stride(0), **plan,
-    )  # fmt: skip
+        dy,
+        x,
+        change,
+        weight.contiguous(),
+        dx,
+        d_change,
+        partials,
+        seed,
+        *drop_options(dropout),
+        eps,
+        len(x),
+        dy.stride(0),
+        x.stride(0),
+        change.stride(0),
+        **plan,
+    )
     d_weight, d_bias = (total.to(weight.dtype, copy=True) for total in partials.sum(1))
     return dx, d_change, d_weight, d_bias
 
@@ -125,9 +148,23 @@ def normal(b_sum, o_c, eps, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["N", "drop_below"])
 def residual_forward_kernel(
-    x, change, weight, bias, y, seed, drop_below, factor, eps, N, stride_x, stride_change,
-    C: tl.constexpr, P: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
-):  # fmt: skip
+    x,
+    change,
+    weight,
+    bias,
+    y,
+    seed,
+    drop_below,
+    factor,
+    eps,
+    N,
+    stride_x,
+    stride_change,
+    C: tl.constexpr,
+    P: tl.constexpr,
+    BN: tl.constexpr,
+    W: tl.constexpr,
+):
     o_n = rows_of(tl.program_id(0), BN)
     o_c = columns(P, W)
     b_change = load_block(change, o_n, o_c, stride_change, N, C).to(tl.float32)
@@ -141,10 +178,26 @@ def residual_forward_kernel(
 
 @triton.jit(do_not_specialize=["N", "drop_below"])
 def residual_backward_kernel(
-    dy, x, change, weight, dx, d_change, partials, seed, drop_below, factor, eps,
-    N, stride_dy, stride_x, stride_change,
-    C: tl.constexpr, P: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
-):  # fmt: skip
+    dy,
+    x,
+    change,
+    weight,
+    dx,
+    d_change,
+    partials,
+    seed,
+    drop_below,
+    factor,
+    eps,
+    N,
+    stride_dy,
+    stride_x,
+    stride_change,
+    C: tl.constexpr,
+    P: tl.constexpr,
+    BN: tl.constexpr,
+    W: tl.constexpr,
+):
     o_c = columns(P, W)
     o_n = rows_of(tl.program_id(0), BN)
     b_next_change = load_block(change, o_n, o_c, stride_change, N, C)

@@ -64,9 +64,18 @@ def gated_rms_norm_backward(
     programs = enough_programs(len(rows), plan, PROGRAMS, z.device)
     partials = torch.empty(1 if gate is None else 2, programs, z.shape[-1], dtype=torch.float32, device=z.device)
     backward_kernel[(programs,)](
-        d_rows, rows, gain.contiguous(), contiguous(gate), dz, partials, eps,
-        len(rows), rows.stride(0), d_rows.stride(0), **plan,
-    )  # fmt: skip
+        d_rows,
+        rows,
+        gain.contiguous(),
+        contiguous(gate),
+        dz,
+        partials,
+        eps,
+        len(rows),
+        rows.stride(0),
+        d_rows.stride(0),
+        **plan,
+    )
     sums = partials.sum(1)
     d_gate = gain.new_empty(0) if gate is None else sums[1].to(gate.dtype, copy=True)
     return dz, sums[0].to(gain.dtype, copy=True), d_gate
@@ -122,9 +131,21 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=["N"])
 def backward_kernel(
-    dy, z, gain, gate, dz, partials, eps, N, stride_z, stride_dy,
-    C: tl.constexpr, P: tl.constexpr, BN: tl.constexpr, W: tl.constexpr,
-):  # fmt: skip
+    dy,
+    z,
+    gain,
+    gate,
+    dz,
+    partials,
+    eps,
+    N,
+    stride_z,
+    stride_dy,
+    C: tl.constexpr,
+    P: tl.constexpr,
+    BN: tl.constexpr,
+    W: tl.constexpr,
+):
     o_n = rows_of(tl.program_id(0), BN)
     o_c = columns(P, W)
     b_gain = load_parameter(gain, o_n, o_c, C)

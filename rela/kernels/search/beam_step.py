@@ -50,16 +50,35 @@ def begin(state: Hypotheses, sentences: int, bos: int) -> None:
     """Give each of the first sentences one empty hypothesis."""
     beam = state.alive.size(1)
     begin_kernel[(sentences,)](
-        state.alive, state.finished, state.finished_log_probs, state.finished_lengths, state.finished_beams,
-        state.last_tokens, state.lengths, state.done, BOS=bos, BEAM=beam, BK=power_of_2(beam), num_warps=1,
-    )  # fmt: skip
+        state.alive,
+        state.finished,
+        state.finished_log_probs,
+        state.finished_lengths,
+        state.finished_beams,
+        state.last_tokens,
+        state.lengths,
+        state.done,
+        BOS=bos,
+        BEAM=beam,
+        BK=power_of_2(beam),
+        num_warps=1,
+    )
 
 
 @triton.jit
 def begin_kernel(
-    alive, finished, finished_log_probs, finished_lengths, finished_beams, last_tokens, lengths, done,
-    BOS: tl.constexpr, BEAM: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
+    alive,
+    finished,
+    finished_log_probs,
+    finished_lengths,
+    finished_beams,
+    last_tokens,
+    lengths,
+    done,
+    BOS: tl.constexpr,
+    BEAM: tl.constexpr,
+    BK: tl.constexpr,
+):
     i_b = tl.program_id(0)
     o_k = tl.arange(0, BK)
     o_at = i_b * BEAM + o_k
@@ -78,9 +97,19 @@ def begin_kernel(
 
 
 def advance(
-    state: Hypotheses, log_probs: Tensor, tokens: Tensor, active: Tensor, limits: Tensor, capacity: Tensor,
-    penalties: Tensor, *, sentences: int, vocabulary: int, eos: int, in_chain: bool = False,
-) -> None:  # fmt: skip
+    state: Hypotheses,
+    log_probs: Tensor,
+    tokens: Tensor,
+    active: Tensor,
+    limits: Tensor,
+    capacity: Tensor,
+    penalties: Tensor,
+    *,
+    sentences: int,
+    vocabulary: int,
+    eos: int,
+    in_chain: bool = False,
+) -> None:
     """Continue every sentence's hypotheses by the candidates of its rows [R, count]; finish those that end.
 
     `sentences` is A. penalties[n] is what the log-probability of n tokens, </s> included, is divided by. In a chain
@@ -88,21 +117,65 @@ def advance(
     """
     beam, count = state.alive.size(1), tokens.size(1)
     advance_kernel[(sentences,)](
-        log_probs, tokens, active, limits, capacity, penalties, state.alive, state.finished, state.finished_log_probs,
-        state.finished_lengths, state.finished_beams, state.last_tokens, state.lengths, state.done,
-        state.beam_bits, state.tokens, state.parents, V=vocabulary, EOS=eos, BEAM=beam, BK=power_of_2(beam),
-        COUNT=count, BN=power_of_2(beam * count), BP=power_of_2(beam + count), BS=256, num_warps=2,
+        log_probs,
+        tokens,
+        active,
+        limits,
+        capacity,
+        penalties,
+        state.alive,
+        state.finished,
+        state.finished_log_probs,
+        state.finished_lengths,
+        state.finished_beams,
+        state.last_tokens,
+        state.lengths,
+        state.done,
+        state.beam_bits,
+        state.tokens,
+        state.parents,
+        V=vocabulary,
+        EOS=eos,
+        BEAM=beam,
+        BK=power_of_2(beam),
+        COUNT=count,
+        BN=power_of_2(beam * count),
+        BP=power_of_2(beam + count),
+        BS=256,
+        num_warps=2,
         **early(in_chain, log_probs),
-    )  # fmt: skip
+    )
 
 
 @triton.jit
 def advance_kernel(
-    log_probs, tokens, active, limits, capacity, penalties, alive, finished, finished_log_probs, finished_lengths,
-    finished_beams, last_tokens, lengths, done, beam_bits, entry_tokens, entry_parents, V: tl.constexpr,
-    EOS: tl.constexpr, BEAM: tl.constexpr, BK: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr,
-    BP: tl.constexpr, BS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+    log_probs,
+    tokens,
+    active,
+    limits,
+    capacity,
+    penalties,
+    alive,
+    finished,
+    finished_log_probs,
+    finished_lengths,
+    finished_beams,
+    last_tokens,
+    lengths,
+    done,
+    beam_bits,
+    entry_tokens,
+    entry_parents,
+    V: tl.constexpr,
+    EOS: tl.constexpr,
+    BEAM: tl.constexpr,
+    BK: tl.constexpr,
+    COUNT: tl.constexpr,
+    BN: tl.constexpr,
+    BP: tl.constexpr,
+    BS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     i_a = tl.program_id(0)
     i_b = tl.load(active + i_a)
     m_active = i_b >= 0
@@ -198,16 +271,33 @@ def read_back(state: Hypotheses, capacity: Tensor, out: Tensor) -> None:
     """
     (sentences, nbest, width), beam = out.shape, state.alive.size(1)
     read_back_kernel[(sentences, nbest)](
-        state.finished, state.finished_log_probs, state.finished_lengths, state.finished_beams, state.tokens,
-        state.parents, capacity, out, width, BEAM=beam, num_warps=1,
-    )  # fmt: skip
+        state.finished,
+        state.finished_log_probs,
+        state.finished_lengths,
+        state.finished_beams,
+        state.tokens,
+        state.parents,
+        capacity,
+        out,
+        width,
+        BEAM=beam,
+        num_warps=1,
+    )
 
 
 @triton.jit(do_not_specialize=["width"])
 def read_back_kernel(
-    finished, finished_log_probs, finished_lengths, finished_beams, entry_tokens, entry_parents, capacity, out, width,
+    finished,
+    finished_log_probs,
+    finished_lengths,
+    finished_beams,
+    entry_tokens,
+    entry_parents,
+    capacity,
+    out,
+    width,
     BEAM: tl.constexpr,
-):  # fmt: skip
+):
     i_b = tl.program_id(0)
     i_k = tl.program_id(1)
     at = i_b * BEAM + i_k

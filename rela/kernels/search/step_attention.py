@@ -77,21 +77,62 @@ def attend_cache(
     rows, width = context.shape
     size, sentences = width // heads.count, rows // cache.beam
     self_attention_kernel[(sentences, heads.count)](
-        qkv, cache.keys, cache.values, cache.beam_bits, cache.active, cache.lengths, cache.done, cache.capacity,
-        heads.gate, heads.threshold, context, squares, size**-0.5, BEAM=cache.beam, BK=max(16, power_of_2(cache.beam)),
-        H=heads.count, D=size, BD=max(16, power_of_2(size)), BS=ENTRIES, GROUP=GROUP, ACTIVATION=heads.activation,
-        SKIP_UNUSED=sentences >= SKIP_UNUSED_FROM, PRECISION=PRECISION, num_warps=4, num_stages=1,
+        qkv,
+        cache.keys,
+        cache.values,
+        cache.beam_bits,
+        cache.active,
+        cache.lengths,
+        cache.done,
+        cache.capacity,
+        heads.gate,
+        heads.threshold,
+        context,
+        squares,
+        size**-0.5,
+        BEAM=cache.beam,
+        BK=max(16, power_of_2(cache.beam)),
+        H=heads.count,
+        D=size,
+        BD=max(16, power_of_2(size)),
+        BS=ENTRIES,
+        GROUP=GROUP,
+        ACTIVATION=heads.activation,
+        SKIP_UNUSED=sentences >= SKIP_UNUSED_FROM,
+        PRECISION=PRECISION,
+        num_warps=4,
+        num_stages=1,
         **early(in_chain, qkv),
-    )  # fmt: skip
+    )
 
 
 @triton.jit
 def self_attention_kernel(
-    qkv, keys, values, beam_bits, active, lengths, done, capacity, gate, threshold, context, squares, scale,
-    BEAM: tl.constexpr, BK: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BS: tl.constexpr,
-    GROUP: tl.constexpr, ACTIVATION: tl.constexpr, SKIP_UNUSED: tl.constexpr, PRECISION: tl.constexpr,
+    qkv,
+    keys,
+    values,
+    beam_bits,
+    active,
+    lengths,
+    done,
+    capacity,
+    gate,
+    threshold,
+    context,
+    squares,
+    scale,
+    BEAM: tl.constexpr,
+    BK: tl.constexpr,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    SKIP_UNUSED: tl.constexpr,
+    PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
-):  # fmt: skip
+):
     let_next_start(EARLY)
     i_a = tl.program_id(0)
     i_h = tl.program_id(1)
@@ -145,9 +186,18 @@ def self_attention_kernel(
 
 @triton.jit
 def load_entries(
-    keys, values, beam_bits, start, n_entries, m_d, BK: tl.constexpr, C: tl.constexpr, BS: tl.constexpr,
-    BD: tl.constexpr, SKIP_UNUSED: tl.constexpr,
-):  # fmt: skip
+    keys,
+    values,
+    beam_bits,
+    start,
+    n_entries,
+    m_d,
+    BK: tl.constexpr,
+    C: tl.constexpr,
+    BS: tl.constexpr,
+    BD: tl.constexpr,
+    SKIP_UNUSED: tl.constexpr,
+):
     """Keys [BD, BS] and values [BS, BD] of a block of entries, and which of them each beam sees [BK, BS]."""
     o_entry = start + tl.arange(0, BS)
     m_entry = o_entry < n_entries
@@ -163,9 +213,18 @@ def load_entries(
 
 
 def attend_blocks(
-    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, heads: Heads, context: Tensor, squares: Tensor | None, *,
-    blocks: int, queries: int, in_chain: bool = False,
-) -> None:  # fmt: skip
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    table: Tensor,
+    heads: Heads,
+    context: Tensor,
+    squares: Tensor | None,
+    *,
+    blocks: int,
+    queries: int,
+    in_chain: bool = False,
+) -> None:
     """Write context [N, C] and, unless None, squares [N, H · G] of blocks of queries to all keys of their sentence.
 
     q is [N, C], keys and values are [M, C], of any row strides. table [blocks, 4] (int32) holds first query, number of
@@ -174,19 +233,58 @@ def attend_blocks(
     """
     size = context.shape[-1] // heads.count
     block_attention_kernel[(blocks, heads.count)](
-        q, keys, values, table, heads.gate, heads.threshold, context, squares, size**-0.5, q.stride(0), keys.stride(0),
-        values.stride(0), MOST_QUERIES=queries, H=heads.count, D=size, BD=max(16, power_of_2(size)),
-        BT=max(16, power_of_2(queries)), BS=KEYS, GROUP=GROUP, ACTIVATION=heads.activation, PRECISION=PRECISION,
-        num_warps=4, num_stages=1, **early(in_chain, q),
-    )  # fmt: skip
+        q,
+        keys,
+        values,
+        table,
+        heads.gate,
+        heads.threshold,
+        context,
+        squares,
+        size**-0.5,
+        q.stride(0),
+        keys.stride(0),
+        values.stride(0),
+        MOST_QUERIES=queries,
+        H=heads.count,
+        D=size,
+        BD=max(16, power_of_2(size)),
+        BT=max(16, power_of_2(queries)),
+        BS=KEYS,
+        GROUP=GROUP,
+        ACTIVATION=heads.activation,
+        PRECISION=PRECISION,
+        num_warps=4,
+        num_stages=1,
+        **early(in_chain, q),
+    )
 
 
 @triton.jit
 def block_attention_kernel(
-    q, keys, values, table, gate, threshold, context, squares, scale, stride_q, stride_k, stride_v,
-    MOST_QUERIES: tl.constexpr, H: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr,
-    GROUP: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+    q,
+    keys,
+    values,
+    table,
+    gate,
+    threshold,
+    context,
+    squares,
+    scale,
+    stride_q,
+    stride_k,
+    stride_v,
+    MOST_QUERIES: tl.constexpr,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BT: tl.constexpr,
+    BS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     let_next_start(EARLY)
     i_block = tl.program_id(0)
     i_h = tl.program_id(1)
@@ -272,9 +370,22 @@ def attend_block(
 
 @triton.jit
 def store_context(
-    context, squares, b_out, b_total, gate, b_gate, first, rows, i_h, o_d, MOST_ROWS: tl.constexpr, H: tl.constexpr,
-    D: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
-):  # fmt: skip
+    context,
+    squares,
+    b_out,
+    b_total,
+    gate,
+    b_gate,
+    first,
+    rows,
+    i_h,
+    o_d,
+    MOST_ROWS: tl.constexpr,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    GROUP: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
     """Store the gated context [BT, BD] of `rows` rows, at most MOST_ROWS; before a norm also ungated squares."""
     if ACTIVATION == "softmax":
         b_out /= b_total[:, None]

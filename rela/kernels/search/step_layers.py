@@ -49,9 +49,19 @@ class Norm:
 
 
 def embed(
-    tokens: Tensor, active: Tensor, lengths: Tensor, table: Tensor, positions: Tensor, scale: float, norm: Norm | None,
-    residual: Tensor, x: Tensor, *, beam: int, in_chain: bool = False,
-) -> None:  # fmt: skip
+    tokens: Tensor,
+    active: Tensor,
+    lengths: Tensor,
+    table: Tensor,
+    positions: Tensor,
+    scale: float,
+    norm: Norm | None,
+    residual: Tensor,
+    x: Tensor,
+    *,
+    beam: int,
+    in_chain: bool = False,
+) -> None:
     """Write √C · table[token] + positions[length] for the last token of every row; zero in padding rows.
 
     tokens are [B, K], active [A] is the sentence of each group of K rows, -1 for padding. residual [R, C] is float32;
@@ -59,16 +69,41 @@ def embed(
     """
     rows, width = x.shape
     embed_kernel[(rows,)](
-        tokens, active, lengths, table, positions, scale, *norm_arguments(norm), residual, x, BEAM=beam, C=width,
-        BC=power_of_2(width), num_warps=4, **early(in_chain, x, first=True),
-    )  # fmt: skip
+        tokens,
+        active,
+        lengths,
+        table,
+        positions,
+        scale,
+        *norm_arguments(norm),
+        residual,
+        x,
+        BEAM=beam,
+        C=width,
+        BC=power_of_2(width),
+        num_warps=4,
+        **early(in_chain, x, first=True),
+    )
 
 
 @triton.jit
 def embed_kernel(
-    tokens, active, lengths, table, positions, scale, norm_weight, norm_bias, epsilon, residual, x,
-    BEAM: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+    tokens,
+    active,
+    lengths,
+    table,
+    positions,
+    scale,
+    norm_weight,
+    norm_bias,
+    epsilon,
+    residual,
+    x,
+    BEAM: tl.constexpr,
+    C: tl.constexpr,
+    BC: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     let_next_start(EARLY)
     i_r = tl.program_id(0)
     o_c = tl.arange(0, BC)
@@ -104,18 +139,42 @@ def residual_norm(
     rows, width = x.shape
     sums = 1 if output is None or output.squares is None else output.squares.size(1)
     residual_norm_kernel[(rows,)](
-        residual, *output_arguments(output), *norm_arguments(norm), new_residual, x, rows,
-        C=width, BC=power_of_2(width), PARTS=parts_of(output), SUMS=sums, NORM_FIRST=norm.first, num_warps=4,
+        residual,
+        *output_arguments(output),
+        *norm_arguments(norm),
+        new_residual,
+        x,
+        rows,
+        C=width,
+        BC=power_of_2(width),
+        PARTS=parts_of(output),
+        SUMS=sums,
+        NORM_FIRST=norm.first,
+        num_warps=4,
         **early(in_chain, x),
-    )  # fmt: skip
+    )
 
 
 @triton.jit(do_not_specialize=["R"])
 def residual_norm_kernel(
-    residual, y, output_bias, squares, rms_epsilon, norm_weight, norm_bias, epsilon, new_residual, x, R,
-    C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, SUMS: tl.constexpr, NORM_FIRST: tl.constexpr,
+    residual,
+    y,
+    output_bias,
+    squares,
+    rms_epsilon,
+    norm_weight,
+    norm_bias,
+    epsilon,
+    new_residual,
+    x,
+    R,
+    C: tl.constexpr,
+    BC: tl.constexpr,
+    PARTS: tl.constexpr,
+    SUMS: tl.constexpr,
+    NORM_FIRST: tl.constexpr,
     EARLY: tl.constexpr,
-):  # fmt: skip
+):
     let_next_start(EARLY)
     o_r = tl.program_id(0) + tl.arange(0, 1)
     o_c = tl.arange(0, BC)
@@ -131,9 +190,16 @@ def residual_norm_kernel(
 
 
 def thin_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, squares: Tensor | None = None, epsilon: float = 0.0, *,
-    relu: bool = False, in_chain: bool = False,
-) -> None:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    squares: Tensor | None = None,
+    epsilon: float = 0.0,
+    *,
+    relu: bool = False,
+    in_chain: bool = False,
+) -> None:
     """Write x [R, F] times weight [N, F] transposed to out [R, N], or partial sums over F to out [parts, R, N].
 
     With squares [R, H · G] every row is divided by its root mean square, √(Σ squares / F + epsilon).
@@ -144,18 +210,50 @@ def thin_linear(
     BF = min(512, power_of_2(inner))
     sums = 1 if squares is None else squares.size(1)
     thin_linear_kernel[(ceil_div(width, BN), ceil_div(rows, BM), parts)](
-        x, weight, bias, out, squares, epsilon, rows, width, F=inner, SUMS=sums, BSUMS=power_of_2(sums),
-        LENGTH=ceil_div(inner, parts * BF) * BF, BM=BM, BN=BN, BF=BF, RELU=relu, PRECISION=PRECISION, num_warps=4,
-        num_stages=1, **early(in_chain, x),
-    )  # fmt: skip
+        x,
+        weight,
+        bias,
+        out,
+        squares,
+        epsilon,
+        rows,
+        width,
+        F=inner,
+        SUMS=sums,
+        BSUMS=power_of_2(sums),
+        LENGTH=ceil_div(inner, parts * BF) * BF,
+        BM=BM,
+        BN=BN,
+        BF=BF,
+        RELU=relu,
+        PRECISION=PRECISION,
+        num_warps=4,
+        num_stages=1,
+        **early(in_chain, x),
+    )
 
 
 @triton.jit(do_not_specialize=["R"])
 def thin_linear_kernel(
-    x, weight, bias, out, squares, epsilon, R, N, F: tl.constexpr, SUMS: tl.constexpr, BSUMS: tl.constexpr,
-    LENGTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BF: tl.constexpr, RELU: tl.constexpr,
-    PRECISION: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+    x,
+    weight,
+    bias,
+    out,
+    squares,
+    epsilon,
+    R,
+    N,
+    F: tl.constexpr,
+    SUMS: tl.constexpr,
+    BSUMS: tl.constexpr,
+    LENGTH: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BF: tl.constexpr,
+    RELU: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     let_next_start(EARLY)
     i_part = tl.program_id(2)
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -185,9 +283,17 @@ def load_tile(matrix, o_row, o_column, rows, COLUMNS: tl.constexpr):
 
 
 def norm_linear(
-    residual: Tensor, output: SublayerOutput, norm: Norm, new_residual: Tensor, weight: Tensor, bias: Tensor,
-    out: Tensor, *, relu: bool = False, in_chain: bool = False,
-) -> None:  # fmt: skip
+    residual: Tensor,
+    output: SublayerOutput,
+    norm: Norm,
+    new_residual: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    *,
+    relu: bool = False,
+    in_chain: bool = False,
+) -> None:
     """`residual_norm` and the product after it in one kernel, for few rows; new_residual must not be residual.
 
     The sublayer output has no squares: `thin_linear` has already multiplied it by 1/RMS.
@@ -198,20 +304,55 @@ def norm_linear(
     BR = min(BM, power_of_2(rows))
     warps = 4 if BR <= 8 else 8  # more rows need the registers of more warps
     norm_linear_kernel[(ceil_div(weight.size(0), BN), ceil_div(rows, BR))](
-        residual, output.y, output.bias, *norm_arguments(norm), new_residual, weight, bias, out, rows,
-        weight.size(0), C=width, BC=power_of_2(width), PARTS=parts_of(output), NORM_FIRST=norm.first, BR=BR,
-        COPIES=BM // BR, BN=BN, RELU=relu, PRECISION=PRECISION, num_warps=warps,
+        residual,
+        output.y,
+        output.bias,
+        *norm_arguments(norm),
+        new_residual,
+        weight,
+        bias,
+        out,
+        rows,
+        weight.size(0),
+        C=width,
+        BC=power_of_2(width),
+        PARTS=parts_of(output),
+        NORM_FIRST=norm.first,
+        BR=BR,
+        COPIES=BM // BR,
+        BN=BN,
+        RELU=relu,
+        PRECISION=PRECISION,
+        num_warps=warps,
         **early(in_chain, residual),
-    )  # fmt: skip
+    )
 
 
 @triton.jit(do_not_specialize=["R"])
 def norm_linear_kernel(
-    residual, y, output_bias, norm_weight, norm_bias, epsilon, new_residual, weight, bias, out,
-    R, N, C: tl.constexpr, BC: tl.constexpr, PARTS: tl.constexpr, NORM_FIRST: tl.constexpr,
-    BR: tl.constexpr, COPIES: tl.constexpr, BN: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    residual,
+    y,
+    output_bias,
+    norm_weight,
+    norm_bias,
+    epsilon,
+    new_residual,
+    weight,
+    bias,
+    out,
+    R,
+    N,
+    C: tl.constexpr,
+    BC: tl.constexpr,
+    PARTS: tl.constexpr,
+    NORM_FIRST: tl.constexpr,
+    BR: tl.constexpr,
+    COPIES: tl.constexpr,
+    BN: tl.constexpr,
+    RELU: tl.constexpr,
+    PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
-):  # fmt: skip
+):
     let_next_start(EARLY)
     o_n = tl.program_id(0) * BN + tl.arange(0, BN)
     o_r = tl.program_id(1) * BR + tl.arange(0, BR)

@@ -55,18 +55,50 @@ def tile_logits(
     line = 128 // weight.element_size()  # weights of one cache line
     # programs of the same weights are neighbours
     tile_kernel[(ceil_div(rows, BM), ceil_div(vocabulary, BV))](
-        x, weight, banned, logits, tiles, rows, vocabulary, tiles.size(2), BANNED=banned.numel(), C=inner, BM=BM, BV=BV,
-        TILE=TILE, BC=min(line, max(16, power_of_2(inner))), LINE=line, LINES=power_of_2(ceil_div(inner, line)),
-        PRECISION=PRECISION, num_warps=program.warps, num_stages=program.stages, **early(in_chain, x),
-    )  # fmt: skip
+        x,
+        weight,
+        banned,
+        logits,
+        tiles,
+        rows,
+        vocabulary,
+        tiles.size(2),
+        BANNED=banned.numel(),
+        C=inner,
+        BM=BM,
+        BV=BV,
+        TILE=TILE,
+        BC=min(line, max(16, power_of_2(inner))),
+        LINE=line,
+        LINES=power_of_2(ceil_div(inner, line)),
+        PRECISION=PRECISION,
+        num_warps=program.warps,
+        num_stages=program.stages,
+        **early(in_chain, x),
+    )
 
 
 @triton.jit(do_not_specialize=["R"])
 def tile_kernel(
-    x, weight, banned, logits, tiles, R, V, n_tiles, BANNED: tl.constexpr, C: tl.constexpr, BM: tl.constexpr,
-    BV: tl.constexpr, TILE: tl.constexpr, BC: tl.constexpr, LINE: tl.constexpr, LINES: tl.constexpr,
-    PRECISION: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+    x,
+    weight,
+    banned,
+    logits,
+    tiles,
+    R,
+    V,
+    n_tiles,
+    BANNED: tl.constexpr,
+    C: tl.constexpr,
+    BM: tl.constexpr,
+    BV: tl.constexpr,
+    TILE: tl.constexpr,
+    BC: tl.constexpr,
+    LINE: tl.constexpr,
+    LINES: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     let_next_start(EARLY)
     i_v = tl.program_id(1)
     o_v = i_v * BV + tl.arange(0, BV)
@@ -104,9 +136,19 @@ def tile_kernel(
 
 
 def best_tokens(
-    logits: Tensor, tiles: Tensor, active: Tensor, lengths: Tensor, limits: Tensor, banned: Tensor, log_probs: Tensor,
-    tokens: Tensor, *, beam: int, eos: int, in_chain: bool = False,
-) -> None:  # fmt: skip
+    logits: Tensor,
+    tiles: Tensor,
+    active: Tensor,
+    lengths: Tensor,
+    limits: Tensor,
+    banned: Tensor,
+    log_probs: Tensor,
+    tokens: Tensor,
+    *,
+    beam: int,
+    eos: int,
+    in_chain: bool = False,
+) -> None:
     """Write the best tokens of each row [R, count] and their log-probabilities, best first, banned ones left out.
 
     Row r belongs to sentence active[r // beam]. A sentence that has reached its limit may only end. Where there are
@@ -115,18 +157,51 @@ def best_tokens(
     (rows, vocabulary), count = logits.shape, tokens.size(1)
     BN = max(2, power_of_2(count))
     best_kernel[(rows,)](
-        logits, tiles, active, lengths, limits, banned, log_probs, tokens, rows, vocabulary, tiles.size(2),
-        BANNED=banned.numel(), BEAM=beam, EOS=eos, COUNT=count, BN=BN, BT=max(BN, power_of_2(tiles.size(2))), BV=TILE,
-        num_warps=4, **early(in_chain, logits),
-    )  # fmt: skip
+        logits,
+        tiles,
+        active,
+        lengths,
+        limits,
+        banned,
+        log_probs,
+        tokens,
+        rows,
+        vocabulary,
+        tiles.size(2),
+        BANNED=banned.numel(),
+        BEAM=beam,
+        EOS=eos,
+        COUNT=count,
+        BN=BN,
+        BT=max(BN, power_of_2(tiles.size(2))),
+        BV=TILE,
+        num_warps=4,
+        **early(in_chain, logits),
+    )
 
 
 @triton.jit(do_not_specialize=["R"])
 def best_kernel(
-    logits, tiles, active, lengths, limits, banned, log_probs, tokens, R, V, n_tiles, BANNED: tl.constexpr,
-    BEAM: tl.constexpr, EOS: tl.constexpr, COUNT: tl.constexpr, BN: tl.constexpr, BT: tl.constexpr, BV: tl.constexpr,
+    logits,
+    tiles,
+    active,
+    lengths,
+    limits,
+    banned,
+    log_probs,
+    tokens,
+    R,
+    V,
+    n_tiles,
+    BANNED: tl.constexpr,
+    BEAM: tl.constexpr,
+    EOS: tl.constexpr,
+    COUNT: tl.constexpr,
+    BN: tl.constexpr,
+    BT: tl.constexpr,
+    BV: tl.constexpr,
     EARLY: tl.constexpr,
-):  # fmt: skip
+):
     let_next_start(EARLY)
     i_r = tl.program_id(0)
     i_b = tl.maximum(tl.load(active + i_r // BEAM), 0)
