@@ -30,8 +30,12 @@ def test_type_checkers_see_the_same_names():
     """The imports under TYPE_CHECKING are the public names, no more and no fewer, and so is rela.attention.__all__."""
     tree = ast.parse(Path(rela.__file__).read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {alias.name for node in ast.walk(block) if isinstance(node, ast.ImportFrom) and node.module == "rela.attention"
-                for alias in node.names}  # fmt: skip
+    imported = {
+        alias.name
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom) and node.module == "rela.attention"
+        for alias in node.names
+    }
     assert imported | {"load"} == set(rela.__all__)
     assert imported == set(rela.attention.__all__)
 
@@ -70,6 +74,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_modules_are_pickled_by_a_process_that_imported_nothing_else():
     module = rela.MultiheadAttention(8, 2)
-    code = f"import pickle; module = pickle.loads({pickle.dumps(module)!r}); print(module.in_proj_weight.double().sum().item())"
+    loaded = f"pickle.loads({pickle.dumps(module)!r})"
+    code = f"import pickle; module = {loaded}; print(module.in_proj_weight.double().sum().item())"
     assert float(python(code)) == pytest.approx(module.in_proj_weight.double().sum().item(), rel=1e-12)
     assert torch.equal(pickle.loads(pickle.dumps(module)).in_proj_weight, module.in_proj_weight)

@@ -17,13 +17,44 @@ PACKAGE = Path(rela.__file__).parent
 
 # Each may import those before it. The single files after `explorer` put packages together for people.
 LAYERS = [
-    "errors", "files", "progress", "config", "device", "packing", "kernels", "attention", "model", "data", "toy",
-    "evaluation", "decoding", "training", "analysis", "alignment", "filtering", "plots", "report", "explorer",
-    "terminal", "demo", "commands", "cli", "__main__",
-]  # fmt: skip
-KERNEL_USERS = ("attention/dispatch.py", "attention/centring.py", "attention/packed.py", "attention/norms.py",
-                "model/layers.py", "model/residual.py", "training/linear_cross_entropy.py", "decoding/engines/gpu_network.py",
-                "decoding/engines/gpu_buffers.py", "decoding/engines/gpu_search.py")  # fmt: skip
+    "errors",
+    "files",
+    "progress",
+    "config",
+    "device",
+    "packing",
+    "kernels",
+    "attention",
+    "model",
+    "data",
+    "toy",
+    "evaluation",
+    "decoding",
+    "training",
+    "analysis",
+    "alignment",
+    "filtering",
+    "plots",
+    "report",
+    "explorer",
+    "terminal",
+    "demo",
+    "commands",
+    "cli",
+    "__main__",
+]
+KERNEL_USERS = (
+    "attention/dispatch.py",
+    "attention/centring.py",
+    "attention/packed.py",
+    "attention/norms.py",
+    "model/layers.py",
+    "model/residual.py",
+    "training/linear_cross_entropy.py",
+    "decoding/engines/gpu_network.py",
+    "decoding/engines/gpu_buffers.py",
+    "decoding/engines/gpu_search.py",
+)
 # Who may import what is heavy or not everywhere to be had.
 HOMES = {
     "matplotlib": ("plots",),
@@ -32,8 +63,24 @@ HOMES = {
     "starlette": ("explorer",),
     "uvicorn": ("explorer",),
 }
-HEAVY = ("matplotlib", "transformers", "triton", "fastapi", "starlette", "uvicorn", "flask", "sentencepiece", "sacrebleu",
-         "entmax", "tensorboard", "pandas", "scipy", "typer", "rich", "yaml")  # fmt: skip
+HEAVY = (
+    "matplotlib",
+    "transformers",
+    "triton",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "flask",
+    "sentencepiece",
+    "sacrebleu",
+    "entmax",
+    "tensorboard",
+    "pandas",
+    "scipy",
+    "typer",
+    "rich",
+    "yaml",
+)
 
 
 @dataclass(frozen=True)

@@ -33,32 +33,49 @@ SUITES = {
 
 COVERED = {
     "tests/toy/test_constructions.py": [
-        "rela/toy/complex_sentences.py", "rela/toy/coordination.py", "rela/toy/moments.py", "rela/toy/particles.py",
-        "rela/toy/questions.py", "rela/toy/relative_clauses.py", "rela/toy/selection.py",
-        "rela/toy/simple_sentences.py", "rela/toy/verb_groups.py",
+        "rela/toy/complex_sentences.py",
+        "rela/toy/coordination.py",
+        "rela/toy/moments.py",
+        "rela/toy/particles.py",
+        "rela/toy/questions.py",
+        "rela/toy/relative_clauses.py",
+        "rela/toy/selection.py",
+        "rela/toy/simple_sentences.py",
+        "rela/toy/verb_groups.py",
     ],
     "tests/attention/test_checks.py": ["rela/attention/module_checks.py"],
     "tests/test_cli.py": ["rela/errors.py", "rela/commands/options.py"],
     "tests/kernels/hopper/test_gpu.py": [
-        "rela/kernels/hopper/backward.py", "rela/kernels/hopper/decode.py", "rela/kernels/hopper/dispatch.py",
-        "rela/kernels/hopper/dropout.py", "rela/kernels/hopper/forward.py", "rela/kernels/hopper/memory.py",
+        "rela/kernels/hopper/backward.py",
+        "rela/kernels/hopper/decode.py",
+        "rela/kernels/hopper/dispatch.py",
+        "rela/kernels/hopper/dropout.py",
+        "rela/kernels/hopper/forward.py",
+        "rela/kernels/hopper/memory.py",
         "rela/kernels/hopper/statistics.py",
     ],
     "tests/report/test_write.py": [
-        "rela/report/head_pictures.py", "rela/report/page.py", "rela/report/pictures.py", "rela/report/results.py",
+        "rela/report/head_pictures.py",
+        "rela/report/page.py",
+        "rela/report/pictures.py",
+        "rela/report/results.py",
         "rela/report/rows.py",
     ],
     "tests/filtering/test_filter.py": ["rela/filtering/outputs.py"],
     "tests/commands/test_look.py": ["rela/commands/pictures.py"],
     "tests/training/test_trainer.py": [
-        "rela/training/checks.py", "rela/training/resume.py", "rela/training/validation.py",
+        "rela/training/checks.py",
+        "rela/training/resume.py",
+        "rela/training/validation.py",
     ],
     "tests/decoding/engines/test_choose.py": ["rela/decoding/engines/engine.py"],
     "tests/decoding/engines/test_gpu_search.py": [
-        "rela/decoding/engines/cuda_graphs.py", "rela/decoding/engines/gpu_buffers.py",
-        "rela/decoding/engines/gpu_network.py", "rela/kernels/early_launch.py",
+        "rela/decoding/engines/cuda_graphs.py",
+        "rela/decoding/engines/gpu_buffers.py",
+        "rela/decoding/engines/gpu_network.py",
+        "rela/kernels/early_launch.py",
     ],
-}  # fmt: skip
+}
 """Modules without a test file of their own, by the file that tests them through what they are part of."""
 
 

@@ -1,4 +1,4 @@
-"""Untrained models of any kind with real subwords, in memory or as folders; what is measured does not need a trained one."""
+"""Untrained models of any kind with real subwords, in memory or as folders, for what needs no trained one."""
 
 from functools import cache
 
@@ -23,10 +23,18 @@ def tiny_translator(kind: str = "rela-g", seed: int = 1, max_length: int = 120) 
     """Scores of some size, so that rela-g has rows that look at nothing and log-probabilities differ."""
     torch.manual_seed(seed)
     shape = ModelConfig(
-        vocabulary_size=300, width=24, heads=HEADS, encoder_layers=LAYERS, decoder_layers=LAYERS, feed_forward=32,
-        encoder_attention=kind, decoder_attention=kind, cross_attention=kind, threshold=0.1 if kind == "rela-g" else 0.0,
+        vocabulary_size=300,
+        width=24,
+        heads=HEADS,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        feed_forward=32,
+        encoder_attention=kind,
+        decoder_attention=kind,
+        cross_attention=kind,
+        threshold=0.1 if kind == "rela-g" else 0.0,
         max_length=max_length,
-    )  # fmt: skip
+    )
     return Translator(Transformer(shape), subwords(), Config(model=shape), "cpu")
 
 

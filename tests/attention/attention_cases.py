@@ -16,7 +16,7 @@ PARAMETERS = {"entmax": "entmax:1.3", "topk": "topk:3"}
 
 
 def every_weights(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Every name of weights that the library lists, with a parameter where it takes one: a new one cannot be left out."""
+    """Every name of weights that the library lists, with a parameter where it takes one, so that none is left out."""
     return tuple(PARAMETERS.get(name, name) for name in (kinds.WEIGHTS if names is None else names))
 
 

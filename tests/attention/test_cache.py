@@ -82,8 +82,10 @@ def test_remember_in_every_layout():
     for batch_first in (True, False):
         module = attention("rela-g", C, H, batch_first=batch_first)
         key = normal(5, 5, C)
-        assert_close(module(key[:2] if not batch_first else key[:, :2], cache=module.remember(key))[0],
-                     module(key[:2] if not batch_first else key[:, :2], key, key)[0])  # fmt: skip
+        assert_close(
+            module(key[:2] if not batch_first else key[:, :2], cache=module.remember(key))[0],
+            module(key[:2] if not batch_first else key[:, :2], key, key)[0],
+        )
         one = normal(4, C)
         assert_close(module(one[:1], cache=module.remember(one))[0], module(one[:1], one, one)[0])
 
@@ -133,15 +135,35 @@ def test_an_empty_cache_goes_to_a_device_too():
 
 BAD = {
     "keys alone": (lambda: rela.KVCache(normal(1, 2, 3, 4)), ValueError, "keys and values were not given together"),
-    "three dimensions": (lambda: rela.KVCache().append(normal(2, 3, 4), normal(2, 3, 4)), ValueError, "keys have shape"),
+    "three dimensions": (
+        lambda: rela.KVCache().append(normal(2, 3, 4), normal(2, 3, 4)),
+        ValueError,
+        "keys have shape",
+    ),
     "not a tensor": (lambda: rela.KVCache().append(3, normal(1, 2, 3, 4)), TypeError, "keys are a int"),
-    "values that would repeat": (lambda: filled().append(normal(2, 3, 4, 5), normal(2, 3, 1, 5)), ValueError, "values have shape"),
+    "values that would repeat": (
+        lambda: filled().append(normal(2, 3, 4, 5), normal(2, 3, 1, 5)),
+        ValueError,
+        "values have shape",
+    ),
     "another batch": (lambda: filled().append(normal(1, 3, 1, 5), normal(1, 3, 1, 5)), ValueError, "as in the cache"),
-    "another head size": (lambda: filled().append(normal(2, 3, 1, 4), normal(2, 3, 1, 4)), ValueError, "as in the cache"),
-    "another type": (lambda: filled().append(normal(2, 3, 1, 5).float(), normal(2, 3, 1, 5)), TypeError, "keys are torch.float32"),
-    "another device": (lambda: filled().append(normal(2, 3, 1, 5).to("meta"), normal(2, 3, 1, 5)), ValueError, "keys are on meta"),
+    "another head size": (
+        lambda: filled().append(normal(2, 3, 1, 4), normal(2, 3, 1, 4)),
+        ValueError,
+        "as in the cache",
+    ),
+    "another type": (
+        lambda: filled().append(normal(2, 3, 1, 5).float(), normal(2, 3, 1, 5)),
+        TypeError,
+        "keys are torch.float32",
+    ),
+    "another device": (
+        lambda: filled().append(normal(2, 3, 1, 5).to("meta"), normal(2, 3, 1, 5)),
+        ValueError,
+        "keys are on meta",
+    ),
     "reading an empty one": (lambda: rela.KVCache().keys, ValueError, "the cache is empty"),
-}  # fmt: skip
+}
 
 
 def filled() -> rela.KVCache:

@@ -35,20 +35,48 @@ FUNCTIONAL = {
     "k head size": ({"k": q(2, 2, 7, 5)}, ValueError, "k has head size 5; wanted 6, as q"),
     "k batch of one": ({"k": q(1, 2, 7, 6)}, ValueError, "k has batch size 1; wanted 2, as q"),
     "v batch of one": ({"v": q(1, 2, 7, 6)}, ValueError, "v has batch size 1; wanted 2, as q"),
-    "v length": ({"v": q(2, 2, 6, 6)}, ValueError, r"v has shape \[2, 2, 6, 6\]; wanted \[2, 2, 7, 6\] but for the last"),
+    "v length": (
+        {"v": q(2, 2, 6, 6)},
+        ValueError,
+        r"v has shape \[2, 2, 6, 6\]; wanted \[2, 2, 7, 6\] but for the last",
+    ),
     "v heads": ({"v": q(2, 4, 7, 6)}, ValueError, "v has shape"),
-    "k heads": ({"k": q(2, 3, 7, 6), "v": q(2, 3, 7, 6)}, ValueError, "k has 3 heads; wanted a divisor of the 4 heads of q"),
+    "k heads": (
+        {"k": q(2, 3, 7, 6), "v": q(2, 3, 7, 6)},
+        ValueError,
+        "k has 3 heads; wanted a divisor of the 4 heads of q",
+    ),
     "mask no tensor": ({"mask": True}, TypeError, "mask is a bool; wanted a tensor"),
     "mask integer": ({"mask": torch.ones(5, 7, dtype=torch.int)}, TypeError, "mask is torch.int32; wanted bool"),
-    "mask turned": ({"mask": torch.ones(7, 5, dtype=torch.bool)}, ValueError, r"mask has shape \[7, 5\]; wanted \[5, 7\] or"),
-    "mask of three dimensions": ({"mask": torch.ones(2, 5, 7, dtype=torch.bool)}, ValueError, r"mask has shape \[2, 5, 7\]"),
+    "mask turned": (
+        {"mask": torch.ones(7, 5, dtype=torch.bool)},
+        ValueError,
+        r"mask has shape \[7, 5\]; wanted \[5, 7\] or",
+    ),
+    "mask of three dimensions": (
+        {"mask": torch.ones(2, 5, 7, dtype=torch.bool)},
+        ValueError,
+        r"mask has shape \[2, 5, 7\]",
+    ),
     "mask of one dimension": ({"mask": torch.ones(7, dtype=torch.bool)}, ValueError, r"mask has shape \[7\]"),
     "mask heads": ({"mask": torch.ones(2, 2, 5, 7, dtype=torch.bool)}, ValueError, "mask has shape"),
-    "mask device": ({"mask": torch.ones(5, 7, dtype=torch.bool, device="meta")}, ValueError, "mask is on meta; wanted cpu"),
+    "mask device": (
+        {"mask": torch.ones(5, 7, dtype=torch.bool, device="meta")},
+        ValueError,
+        "mask is on meta; wanted cpu",
+    ),
     "lengths no tensor": ({"key_lengths": [7, 7]}, TypeError, "key_lengths is a list; wanted a tensor"),
-    "lengths float": ({"key_lengths": torch.tensor([7.0, 7.0])}, TypeError, "key_lengths is torch.float32; wanted int32"),
+    "lengths float": (
+        {"key_lengths": torch.tensor([7.0, 7.0])},
+        TypeError,
+        "key_lengths is torch.float32; wanted int32",
+    ),
     "lengths count": ({"key_lengths": torch.tensor([7])}, ValueError, r"key_lengths has shape \[1\]; wanted \[2\]"),
-    "lengths too long": ({"key_lengths": torch.tensor([7, 8])}, ValueError, "key_lengths run from 7 to 8; wanted 0 to 7"),
+    "lengths too long": (
+        {"key_lengths": torch.tensor([7, 8])},
+        ValueError,
+        "key_lengths run from 7 to 8; wanted 0 to 7",
+    ),
     "lengths negative": ({"key_lengths": torch.tensor([-1, 7])}, ValueError, "key_lengths run from -1 to 7"),
     "lengths device": ({"key_lengths": torch.tensor([7, 7], device="meta")}, ValueError, "key_lengths is on meta"),
     "dropout negative": ({"dropout": -0.1}, ValueError, "dropout is -0.1; wanted a probability"),
@@ -58,7 +86,11 @@ FUNCTIONAL = {
     "backend": ({"backend": "cuda"}, ValueError, "backend is 'cuda'; wanted one of auto, reference, triton"),
     "triton on a CPU": ({"backend": "triton"}, ValueError, "the fused kernel runs on CUDA tensors, and q is on cpu"),
     "triton of softmax": ({"backend": "triton", "kind": "softmax"}, ValueError, "softmax weights have no fused kernel"),
-    "threshold count": ({"threshold": torch.zeros(3)}, ValueError, r"threshold has shape \[3\]; wanted .* each of 4 heads"),
+    "threshold count": (
+        {"threshold": torch.zeros(3)},
+        ValueError,
+        r"threshold has shape \[3\]; wanted .* each of 4 heads",
+    ),
     "threshold scalar tensor": ({"threshold": torch.zeros(())}, ValueError, r"threshold has shape \[\]"),
     "threshold integer": ({"threshold": torch.zeros(4).long()}, TypeError, "threshold is torch.int64"),
     "threshold device": ({"threshold": torch.zeros(4, device="meta")}, ValueError, "threshold is on meta; wanted cpu"),
@@ -70,7 +102,7 @@ FUNCTIONAL = {
     "scale nan": ({"scale": float("nan")}, TypeError, "scale is nan; wanted a finite number"),
     "kind": ({"kind": "rela"}, ValueError, "kind is 'rela'; wanted one of softmax, .*rela-g"),
     "kind no name": ({"kind": 3}, TypeError, "kind is a int; wanted a name or a rela.Kind"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FUNCTIONAL)
@@ -137,7 +169,7 @@ CONSTRUCTOR = {
     "dropout": ({"dropout": -0.5}, ValueError, "dropout is -0.5; wanted a probability"),
     "backend": ({"backend": "gpu"}, ValueError, "backend is 'gpu'; wanted one of"),
     "kind": ({"kind": "softmaxx"}, ValueError, "kind is 'softmaxx'; wanted one of"),
-    "threshold text": ({"threshold": "free"}, ValueError, 'threshold is \'free\'; wanted a number or "learned"'),
+    "threshold text": ({"threshold": "free"}, ValueError, "threshold is 'free'; wanted a number or \"learned\""),
     "threshold type": ({"threshold": None}, TypeError, "threshold is a NoneType"),
     "threshold truth": ({"threshold": True}, TypeError, "threshold is a bool"),
     "threshold infinite": ({"threshold": float("inf")}, TypeError, "threshold is inf; wanted a finite number"),
@@ -147,7 +179,7 @@ CONSTRUCTOR = {
     "target text": ({"target_sparsity": "high", "threshold": "learned"}, ValueError, "target_sparsity is 'high'"),
     "target fixed": ({"target_sparsity": 0.5}, ValueError, 'target_sparsity is set; wanted threshold="learned"'),
     "target gelu": ({"target_sparsity": 0.5, "threshold": "learned", "kind": "gelu"}, ValueError, "relu or relu2"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CONSTRUCTOR)
@@ -163,42 +195,93 @@ def x(*size: int) -> torch.Tensor:
 
 FORWARD = {
     "query no tensor": ({"query": 3}, TypeError, "query is a int; wanted a tensor"),
-    "query dimensions": ({"query": x(2, 2, 5, C)}, ValueError, r"query has shape \[2, 2, 5, 12\]; wanted 2 or 3 dimensions"),
-    "query unbatched alone": ({"query": x(5, C)}, ValueError, "key has shape .*; wanted 2 or 3 dimensions, as many as query"),
+    "query dimensions": (
+        {"query": x(2, 2, 5, C)},
+        ValueError,
+        r"query has shape \[2, 2, 5, 12\]; wanted 2 or 3 dimensions",
+    ),
+    "query unbatched alone": (
+        {"query": x(5, C)},
+        ValueError,
+        "key has shape .*; wanted 2 or 3 dimensions, as many as query",
+    ),
     "query width": ({"query": x(2, 5, 11)}, ValueError, "query has size 11 in its last dimension; wanted 12"),
     "query integer": ({"query": x().long()}, TypeError, "query is torch.int64; wanted a floating point type"),
-    "query type": ({"query": x().float()}, TypeError, "query is torch.float32; wanted torch.float64, as the parameters"),
+    "query type": (
+        {"query": x().float()},
+        TypeError,
+        "query is torch.float32; wanted torch.float64, as the parameters",
+    ),
     "query device": ({"query": x().to("meta")}, ValueError, "query is on meta; wanted cpu, as the parameters"),
-    "query nested": ({"query": torch.nested.as_nested_tensor([x(3, C), x(5, C)])}, ValueError, "query is a nested tensor"),
+    "query nested": (
+        {"query": torch.nested.as_nested_tensor([x(3, C), x(5, C)])},
+        ValueError,
+        "query is a nested tensor",
+    ),
     "key width": ({"key": x(2, 7, C)}, ValueError, "key has size 12 in its last dimension; wanted 8"),
     "key type": ({"key": x(2, 7, 8).float()}, TypeError, "key is torch.float32; wanted torch.float64"),
     "key device": ({"key": x(2, 7, 8).to("meta")}, ValueError, "key is on meta; wanted cpu"),
-    "key and value batch": ({"key": x(1, 7, 8), "value": x(1, 7, 9)}, ValueError, "key has batch size 1; wanted 2, as query"),
+    "key and value batch": (
+        {"key": x(1, 7, 8), "value": x(1, 7, 9)},
+        ValueError,
+        "key has batch size 1; wanted 2, as query",
+    ),
     "value length": ({"value": x(2, 6, 9)}, ValueError, r"value has shape \[2, 6, 9\]; wanted as many sentences"),
     "value width": ({"value": x(2, 7, 8)}, ValueError, "value has size 8 in its last dimension; wanted 9"),
     "value missing": ({"value": None}, ValueError, "key and value were not given together"),
     "both missing": ({"key": None, "value": None}, ValueError, "key and value are missing; wanted both, or a cache"),
     "empty cache": ({"key": None, "value": None, "cache": rela.KVCache()}, ValueError, "the cache is empty"),
     "padding list": ({"key_padding_mask": [True]}, TypeError, "key_padding_mask is a list; wanted a tensor"),
-    "padding turned": ({"key_padding_mask": torch.zeros(7, 2, dtype=torch.bool)}, ValueError,
-                       r"key_padding_mask has shape \[7, 2\]; wanted \[2, 7\]"),
+    "padding turned": (
+        {"key_padding_mask": torch.zeros(7, 2, dtype=torch.bool)},
+        ValueError,
+        r"key_padding_mask has shape \[7, 2\]; wanted \[2, 7\]",
+    ),
     "padding unbatched": ({"key_padding_mask": torch.zeros(7, dtype=torch.bool)}, ValueError, r"wanted \[2, 7\]"),
-    "padding of one sentence": ({"key_padding_mask": torch.zeros(1, 7, dtype=torch.bool)}, ValueError, r"wanted \[2, 7\]"),
-    "padding integer": ({"key_padding_mask": torch.zeros(2, 7, dtype=torch.int)}, TypeError, "key_padding_mask is torch.int32"),
-    "padding device": ({"key_padding_mask": torch.zeros(2, 7, dtype=torch.bool, device="meta")}, ValueError,
-                       "key_padding_mask is on meta; wanted cpu"),
+    "padding of one sentence": (
+        {"key_padding_mask": torch.zeros(1, 7, dtype=torch.bool)},
+        ValueError,
+        r"wanted \[2, 7\]",
+    ),
+    "padding integer": (
+        {"key_padding_mask": torch.zeros(2, 7, dtype=torch.int)},
+        TypeError,
+        "key_padding_mask is torch.int32",
+    ),
+    "padding device": (
+        {"key_padding_mask": torch.zeros(2, 7, dtype=torch.bool, device="meta")},
+        ValueError,
+        "key_padding_mask is on meta; wanted cpu",
+    ),
     "mask list": ({"attn_mask": [[True]]}, TypeError, "attn_mask is a list; wanted a tensor"),
-    "mask turned": ({"attn_mask": torch.zeros(7, 5, dtype=torch.bool)}, ValueError,
-                    r"attn_mask has shape \[7, 5\]; wanted \[5, 7\] or \[6, 5, 7\]"),
-    "mask of one row": ({"attn_mask": torch.zeros(1, 7, dtype=torch.bool)}, ValueError, r"attn_mask has shape \[1, 7\]"),
+    "mask turned": (
+        {"attn_mask": torch.zeros(7, 5, dtype=torch.bool)},
+        ValueError,
+        r"attn_mask has shape \[7, 5\]; wanted \[5, 7\] or \[6, 5, 7\]",
+    ),
+    "mask of one row": (
+        {"attn_mask": torch.zeros(1, 7, dtype=torch.bool)},
+        ValueError,
+        r"attn_mask has shape \[1, 7\]",
+    ),
     "mask by sentence": ({"attn_mask": torch.zeros(2, 5, 7, dtype=torch.bool)}, ValueError, "attn_mask has shape"),
-    "mask integer": ({"attn_mask": torch.zeros(5, 7, dtype=torch.uint8)}, TypeError, "attn_mask is torch.uint8; wanted bool"),
+    "mask integer": (
+        {"attn_mask": torch.zeros(5, 7, dtype=torch.uint8)},
+        TypeError,
+        "attn_mask is torch.uint8; wanted bool",
+    ),
     "mask device": ({"attn_mask": torch.zeros(5, 7, device="meta")}, ValueError, "attn_mask is on meta; wanted cpu"),
-    "causal contradicted": ({"attn_mask": torch.zeros(5, 7, dtype=torch.bool), "is_causal": True}, ValueError,
-                            "is_causal is True but attn_mask lets query 0 look at the later key 3"),
-    "causal contradicted by floats": ({"attn_mask": torch.zeros(5, 7), "is_causal": True}, ValueError,
-                                      "is_causal is True but attn_mask lets query 0"),
-}  # fmt: skip
+    "causal contradicted": (
+        {"attn_mask": torch.zeros(5, 7, dtype=torch.bool), "is_causal": True},
+        ValueError,
+        "is_causal is True but attn_mask lets query 0 look at the later key 3",
+    ),
+    "causal contradicted by floats": (
+        {"attn_mask": torch.zeros(5, 7), "is_causal": True},
+        ValueError,
+        "is_causal is True but attn_mask lets query 0",
+    ),
+}
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -233,8 +316,17 @@ def test_remember():
 
 def packed(**given):
     cu = torch.tensor([0, 3, 5], dtype=torch.int32)
-    call = {"q": q(6, 4, 8), "k": q(7, 2, 8), "v": q(7, 2, 8), "cu_queries": cu, "cu_keys": cu, "max_queries": 3,
-            "max_keys": 3, "kind": "relu", **given}  # fmt: skip
+    call = {
+        "q": q(6, 4, 8),
+        "k": q(7, 2, 8),
+        "v": q(7, 2, 8),
+        "cu_queries": cu,
+        "cu_keys": cu,
+        "max_queries": 3,
+        "max_keys": 3,
+        "kind": "relu",
+        **given,
+    }
     return rela.attend_packed(**call)
 
 
@@ -247,19 +339,27 @@ PACKED = {
     "k heads": ({"k": q(7, 3, 8), "v": q(7, 3, 8)}, ValueError, "k has 3 heads; wanted a divisor"),
     "v length": ({"v": q(6, 2, 8)}, ValueError, "v has shape"),
     "cu list": ({"cu_queries": [0, 3, 5]}, ValueError, "cu_queries is list; wanted an int32 tensor"),
-    "cu int64": ({"cu_queries": torch.tensor([0, 3, 5])}, ValueError, r"cu_queries is torch.int64 \[3\]; wanted an int32"),
+    "cu int64": (
+        {"cu_queries": torch.tensor([0, 3, 5])},
+        ValueError,
+        r"cu_queries is torch.int64 \[3\]; wanted an int32",
+    ),
     "cu start": ({"cu_queries": cu(1, 3, 5)}, ValueError, r"cu_queries is \[1, 3, 5\]; wanted 0 first"),
     "cu falls": ({"cu_keys": cu(0, 3, 2)}, ValueError, r"cu_keys is \[0, 3, 2\]; wanted 0 first, never falling"),
     "cu too far": ({"cu_keys": cu(0, 3, 8)}, ValueError, "cu_keys .* at most 7 last"),
     "cu device": ({"cu_keys": cu(0, 3, 5).to("meta")}, ValueError, "cu_keys is on meta"),
     "cu counts": ({"cu_keys": cu(0, 3)}, ValueError, "cu_keys holds 1 sentences; wanted 2, as cu_queries"),
-    "max queries": ({"max_queries": 2}, ValueError, "cu_queries has a sentence of 3 tokens; wanted at most max_queries, 2"),
+    "max queries": (
+        {"max_queries": 2},
+        ValueError,
+        "cu_queries has a sentence of 3 tokens; wanted at most max_queries, 2",
+    ),
     "max keys": ({"max_keys": 1}, ValueError, "cu_keys has a sentence of 3 tokens; wanted at most max_keys, 1"),
     "max type": ({"max_keys": 3.0}, ValueError, "max_keys is 3.0; wanted a whole number"),
     "dropout": ({"dropout": 2.0}, ValueError, "dropout is 2.0"),
     "threshold": ({"threshold": torch.zeros(2)}, ValueError, "threshold has shape"),
     "triton": ({"backend": "triton"}, ValueError, "the fused kernel runs on CUDA"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", PACKED)
@@ -299,7 +399,7 @@ NORMS = {
     "penalty shape": (lambda: rela.sparsity_penalty(q(3, 4), 0.5), ValueError, r"scores have shape \[3, 4\]"),
     "rate shape": (lambda: rela.sparsity_rate(q(3, 4)), ValueError, r"weights have shape \[3, 4\]; wanted"),
     "null rate shape": (lambda: rela.null_rate(q(3, 4)), ValueError, r"weights have shape \[3, 4\]; wanted"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", NORMS)

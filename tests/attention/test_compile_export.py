@@ -116,9 +116,11 @@ def test_export_with_dynamic_sizes(kind: str):
     module = attention(kind, C, H).eval()
     batch, length = torch.export.Dim("batch", min=2), torch.export.Dim("length", min=2)
     program = torch.export.export(
-        module, (normal(3, 5, C),) * 3, {"is_causal": True},
+        module,
+        (normal(3, 5, C),) * 3,
+        {"is_causal": True},
         dynamic_shapes={name: {0: batch, 1: length} for name in ("query", "key", "value")} | {"is_causal": None},
-    )  # fmt: skip
+    )
     x = normal(4, 11, C, seed=2)
     assert_close(program.module()(x, x, x, is_causal=True), module(x, x, x, is_causal=True), **CLOSE)
 
@@ -139,7 +141,7 @@ def test_functional_form_compiles(weights: str):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_autocast(kind: str, dtype: torch.dtype):
-    """Parameters and inputs stay float32, products run in half: near the float32 answer, finite gradients in float32."""
+    """Parameters and inputs stay float32, products run in half: near the float32 answer, finite float32 gradients."""
     module = attention(kind, C, H, dtype=torch.float32)
     x = normal(2, 5, C, dtype=torch.float32)
     mask = normal(5, 5, seed=3, dtype=torch.float32)

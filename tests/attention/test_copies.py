@@ -34,9 +34,14 @@ def through_state_dict(module):
     buffer.seek(0)
     threshold = "learned" if isinstance(module.threshold, torch.nn.Parameter) else module.threshold
     other = rela.MultiheadAttention(
-        C, H, batch_first=True, dtype=torch.float64, kind=module.kind, threshold=threshold,
+        C,
+        H,
+        batch_first=True,
+        dtype=torch.float64,
+        kind=module.kind,
+        threshold=threshold,
         target_sparsity=module.target_sparsity,
-    )  # fmt: skip
+    )
     other.load_state_dict(torch.load(buffer, weights_only=True))
     return other
 

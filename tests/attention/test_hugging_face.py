@@ -26,8 +26,14 @@ def make(name: str) -> torch.nn.Module:
     if name == "gpt2":
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, **sizes)).eval()
     if name == "llama":  # grouped queries, and heads whose sizes do not add up to the model's
-        shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "head_dim": 12, "intermediate_size": 32}  # fmt: skip
+        shape = {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 12,
+            "intermediate_size": 32,
+        }
         return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, **sizes)).eval()
     if name == "t5":  # adds a bias to its scores
         shape = {"d_model": 32, "d_kv": 12, "d_ff": 32, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
@@ -37,8 +43,17 @@ def make(name: str) -> torch.nn.Module:
         writer = transformers.BertConfig(**shape, **sizes, is_decoder=True, add_cross_attention=True)
         reader = transformers.BertModel(transformers.BertConfig(**shape, **sizes))
         return transformers.EncoderDecoderModel(encoder=reader, decoder=transformers.BertLMHeadModel(writer)).eval()
-    shape = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 2,
-             "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 0, "forced_eos_token_id": None}  # fmt: skip
+    shape = {
+        "d_model": 32,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "decoder_start_token_id": 0,
+        "forced_eos_token_id": None,
+    }
     return transformers.MarianMTModel(transformers.MarianConfig(**shape, **sizes)).eval()
 
 

@@ -90,7 +90,7 @@ def test_a_learned_threshold_adds_one_number_a_head():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_its_weights_then_its_norm(kind: str):
-    """The module's output is the norm of weights · v; `rela.attention_weights` and `need_weights` agree on the weights."""
+    """The module's output is the norm of weights · v; `rela.attention_weights` and `need_weights` agree."""
     module = attention(kind, C, H)
     x, y = normal(2, 5, C, seed=1), normal(2, 7, C, seed=2)
     out, weights = module(x, y, y, average_attn_weights=False)
@@ -114,7 +114,7 @@ def key_value_projections(module: rela.MultiheadAttention, y: Tensor) -> tuple[T
 
 @pytest.mark.parametrize("kind", [*rela.PRESETS, *rela.PRESETS.values(), "topk:2", "relu2+rms", "gelu+none"])
 def test_a_norm_is_refused_where_it_would_be_left_out(kind):
-    """The functions see heads apart, and a norm acts on merged ones: with a norm, their answer would not be the kind's."""
+    """The functions see heads apart, and a norm acts on merged ones: their answer would not be the kind's."""
     x, cu = torch.ones(2, 2, 4, 6), torch.tensor([0, 2], dtype=torch.int32)
     calls = (
         lambda: rela.attend(x, x, x, kind=kind),

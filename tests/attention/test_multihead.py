@@ -88,9 +88,12 @@ def test_masks_and_layouts(mask: str, padding: str, layout: str):
     for options in OPTIONS.values():
         theirs, ours = twins(layout, **options)
         assert_twins(
-            theirs, ours, inputs(layout, options.get("kdim", C), options.get("vdim", C)),
-            attn_mask=attn_mask(mask, layout), key_padding_mask=padding_mask(padding, layout),
-        )  # fmt: skip
+            theirs,
+            ours,
+            inputs(layout, options.get("kdim", C), options.get("vdim", C)),
+            attn_mask=attn_mask(mask, layout),
+            key_padding_mask=padding_mask(padding, layout),
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -68,7 +68,7 @@ def test_layer_norm_is_torch_s_without_its_bias_and_the_gate_multiplies():
 @pytest.mark.parametrize("norm", [n for n in rela.NORMS if n != "none"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_statistics_are_taken_in_float32(norm: str, dtype: torch.dtype):
-    """Squares of 300 overflow float16, and bfloat16 cannot sum 500 of them: the half result is the rounded exact one."""
+    """Squares of 300 overflow float16, and bfloat16 cannot sum 500 of them: the result is the rounded exact one."""
     module = make_norm(norm, 500)
     z = (300 * normal(3, 500, seed=5)).to(dtype)
     out = module(z)

@@ -35,7 +35,7 @@ def run(module: nn.Module, query: Tensor, key: Tensor, **call):
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sentence_without_keys(kind: str, dtype: torch.dtype):
-    """Sentence 1 is all padding: its queries get the bias, its keys and queries no gradient, the others what they had."""
+    """Sentence 1 is all padding: its queries get the bias, its keys and queries no gradient, others what they had."""
     module = attention(kind, C, H, dtype)
     query, key = normal(B, T, C, seed=1, dtype=dtype), normal(B, S, C, seed=2, dtype=dtype)
     hidden = torch.zeros(B, S, dtype=torch.bool)
@@ -77,7 +77,7 @@ def test_a_query_without_keys(kind: str, dtype: torch.dtype):
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_of_the_lowest_finite_number(kind: str, dtype: torch.dtype):
-    """Common in public code instead of -inf: added to a negative score it leaves float16's range, and must not be NaN."""
+    """Common in public code instead of -inf: added to a negative score it leaves float16's range; no NaN may come."""
     module = attention(kind, C, H, dtype)
     query, key = 4 * normal(B, T, C, seed=1, dtype=dtype), 4 * normal(B, S, C, seed=2, dtype=dtype)
     lowest = torch.zeros(T, S, dtype=dtype)

@@ -1,4 +1,4 @@
-"""What must not change the answer, over odd sizes: padding, order of keys, a cache, grouping, the spelling of a mask."""
+"""What must not change the answer, over odd sizes: padding, order of keys, a cache, grouping, the form of a mask."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_backends_that_serve_agree(kind: str, backend: str):
 @pytest.mark.parametrize("kind", ["softmax", "relu"])
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_dropout_keeps_the_mean(kind: str, backend: str, dropout: float, seed: int):
-    """With v = 1 the context sums the surviving weights over (1 - p): its mean over many rows is that without dropout."""
+    """With v = 1 the context sums the surviving weights over (1 - p): its mean over rows is that without dropout."""
     torch.manual_seed(seed)
     q, k = torch.ones(1, 4, 500, 2, dtype=torch.float64), torch.ones(1, 4, 40, 2, dtype=torch.float64)
     v = torch.ones(1, 4, 40, 1, dtype=torch.float64)

@@ -18,9 +18,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 
 def transformer(batch_first: bool = True, **options) -> nn.Transformer:
     torch.manual_seed(0)
-    return nn.Transformer(
-        C, H, 2, 2, 32, dropout=0.0, batch_first=batch_first, dtype=torch.float64, **options
-    )  # fmt: skip
+    return nn.Transformer(C, H, 2, 2, 32, dropout=0.0, batch_first=batch_first, dtype=torch.float64, **options)
 
 
 def sentences(batch_first: bool = True):
@@ -36,9 +34,13 @@ def run(model: nn.Transformer, batch_first: bool = True, causal: bool = True):
     source, target, hidden = sentences(batch_first)
     later = model.generate_square_subsequent_mask(5, dtype=torch.float64) if causal else None
     return model(
-        source, target, tgt_mask=later, src_key_padding_mask=hidden, memory_key_padding_mask=hidden,
+        source,
+        target,
+        tgt_mask=later,
+        src_key_padding_mask=hidden,
+        memory_key_padding_mask=hidden,
         tgt_is_causal=causal,
-    )  # fmt: skip
+    )
 
 
 class Calls:
@@ -125,9 +127,13 @@ def test_projections_are_kept_and_what_was_replaced_is_said():
         assert torch.equal(after[name], value), name
     assert replaced.module is model
     assert replaced.names == (
-        "encoder.layers.0.self_attn", "encoder.layers.1.self_attn", "decoder.layers.0.self_attn",
-        "decoder.layers.0.multihead_attn", "decoder.layers.1.self_attn", "decoder.layers.1.multihead_attn",
-    )  # fmt: skip
+        "encoder.layers.0.self_attn",
+        "encoder.layers.1.self_attn",
+        "decoder.layers.0.self_attn",
+        "decoder.layers.0.multihead_attn",
+        "decoder.layers.1.self_attn",
+        "decoder.layers.1.multihead_attn",
+    )
     assert after.keys() - before.keys() == {
         f"{name}.{extra}" for name in replaced.names for extra in ("norm.gain", "norm.gate", "threshold")
     }
@@ -143,11 +149,15 @@ class Patches(nn.Module):
         self.patches = nn.Conv2d(3, C, 4, stride=4)
         self.token = nn.Parameter(torch.zeros(1, 1, C))
         self.blocks = nn.ModuleList(
-            nn.ModuleDict({
-                "norm": nn.LayerNorm(C), "attention": nn.MultiheadAttention(C, H, dropout=0.1, batch_first=True),
-                "mix": nn.Sequential(nn.LayerNorm(C), nn.Linear(C, 32), nn.GELU(), nn.Linear(32, C)),
-            }) for _ in range(2)
-        )  # fmt: skip
+            nn.ModuleDict(
+                {
+                    "norm": nn.LayerNorm(C),
+                    "attention": nn.MultiheadAttention(C, H, dropout=0.1, batch_first=True),
+                    "mix": nn.Sequential(nn.LayerNorm(C), nn.Linear(C, 32), nn.GELU(), nn.Linear(32, C)),
+                }
+            )
+            for _ in range(2)
+        )
         self.head = nn.Linear(C, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

@@ -105,9 +105,11 @@ def test_known_answers():
 def test_half_precision_rounds_the_exact_answer(weights: str, dtype: torch.dtype):
     scores = (4 * normal(5, 33)).to(dtype)
     assert_close(
-        weights_of(weights)(scores, None).double(), weights_of(weights)(scores.double(), None),
-        rtol=torch.finfo(dtype).eps, atol=1e-4,
-    )  # fmt: skip
+        weights_of(weights)(scores, None).double(),
+        weights_of(weights)(scores.double(), None),
+        rtol=torch.finfo(dtype).eps,
+        atol=1e-4,
+    )
 
 
 def test_topk_is_softmax_when_it_keeps_all_keys():

@@ -22,10 +22,17 @@ def make_model(folder: Path, size: int = 300, **shape) -> Path:
     torch.manual_seed(0)
     subwords = train_subwords([*SOURCES, *TARGETS] * 3, size)
     config = Config(
-        model=ModelConfig(vocabulary_size=size, width=16, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=24,
-                          **{"max_length": 90, **shape}),
+        model=ModelConfig(
+            vocabulary_size=size,
+            width=16,
+            heads=2,
+            encoder_layers=1,
+            decoder_layers=2,
+            feed_forward=24,
+            **{"max_length": 90, **shape},
+        ),
         decode=DecodeConfig(max_length_ratio=0.5, max_length_extra=3),
-    )  # fmt: skip
+    )
     Translator(Transformer(config.model), subwords, config, "cpu").save(folder)
     return folder
 

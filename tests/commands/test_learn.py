@@ -33,7 +33,8 @@ def write_config(folder: Path, text: str) -> Path:
 
 
 def test_bad_configs_and_corpora(fails, texts):
-    good = f"data: {{root: {texts}, train: [{{source: source.en, target: target.de}}], directory: {texts}/ids, vocabulary_size: 200}}"
+    train = "[{source: source.en, target: target.de}]"
+    good = f"data: {{root: {texts}, train: {train}, directory: {texts}/ids, vocabulary_size: 200}}"
     for command in ("prepare", "train"):
         fails(command, write_config(texts, "data: {vocabulary: 3}"), named="vocabulary")
         fails(command, write_config(texts, "data: {vocabulary_size: big}"), named="'big'")
@@ -47,9 +48,17 @@ def test_bad_configs_and_corpora(fails, texts):
     fails("prepare", write_config(texts, good.replace("target.de", "gone")), named="gone")
     for name in ("nothing.en", "nothing.de"):
         (texts / name).write_text("")
-    fails("prepare", write_config(texts, good.replace("source.en", "nothing.en").replace("target.de", "nothing.de")),
-          named="nothing")  # fmt: skip
+    fails(
+        "prepare",
+        write_config(texts, good.replace("source.en", "nothing.en").replace("target.de", "nothing.de")),
+        named="nothing",
+    )
     (texts / "latin1").write_bytes(b"\xff\n" * len(SOURCES))
-    fails("prepare", write_config(texts, good.replace("target.de", "latin1")), "--set", "data.on_bad_line=raise",
-          named="latin1, line 1: not UTF-8")  # fmt: skip
+    fails(
+        "prepare",
+        write_config(texts, good.replace("target.de", "latin1")),
+        "--set",
+        "data.on_bad_line=raise",
+        named="latin1, line 1: not UTF-8",
+    )
     fails("prepare", write_config(texts, good), "--set", "data.vocabulary_size=9999", named="9999")

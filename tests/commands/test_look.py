@@ -52,8 +52,20 @@ def shell(*arguments, module=("rela",)):
 
 def test_analyse_compares_models(lab, tmp_path):
     out = tmp_path / "report"
-    printed = shell("analyse", lab / "rela-g" / "model", f"plain={lab / 'soft'}", *text(lab), "--gold", lab / "test.align",
-                    "--out", out, "--examples", 0, "--limit", 6)  # fmt: skip
+    printed = shell(
+        "analyse",
+        lab / "rela-g" / "model",
+        f"plain={lab / 'soft'}",
+        *text(lab),
+        "--gold",
+        lab / "test.align",
+        "--out",
+        out,
+        "--examples",
+        0,
+        "--limit",
+        6,
+    )
     assert printed.strip().endswith("index.html")
     settings = json.loads((out / "report.json").read_text())["settings"]
     assert list(settings["models"]) == ["rela-g", "plain"]
@@ -157,7 +169,18 @@ def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
 
 
 def test_filter_on_two_processes_is_filter_on_one(lab, tmp_path):
-    arguments = [lab / "rela-g" / "model", lab / "test.en", lab / "test.de", "--by", "both", "--keep", 0.5, "--page", "--device", "cpu"]  # fmt: skip
+    arguments = [
+        lab / "rela-g" / "model",
+        lab / "test.en",
+        lab / "test.de",
+        "--by",
+        "both",
+        "--keep",
+        0.5,
+        "--page",
+        "--device",
+        "cpu",
+    ]
     one = shell("filter", *arguments, "--out", tmp_path / "one.tsv")
     launch = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rela")
     two = shell("filter", *arguments, "--out", tmp_path / "two.tsv", module=launch)

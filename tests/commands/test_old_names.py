@@ -10,13 +10,16 @@ from rela.commands.old_names import OPTIONS, TEXTS, renew
     ("old", "new"),
     [
         ("analyse A b=B --source s --target t --flip-gold --out r", "analyse A b=B --gold-flipped --out r s t"),
-        ("plot aer A --target=t --out x --source=s --gold g --one-based", "plot aer A --out x --gold g --gold-one-based s t"),
+        (
+            "plot aer A --target=t --out x --source=s --gold g --one-based",
+            "plot aer A --out x --gold g --gold-one-based s t",
+        ),
         ("explore A B --gold-source s --gold-target t --gold g", "explore A B --gold g s t"),
         ("explore A --export=x --source S --target T", "explore A --out=x --sentence S --translation T"),
         ("align A s t --dev-source d --flip-gold", "align A s t --dev-source d --gold-flipped"),
         ("aer h g --one-based-gold --flip-hypothesis", "aer h g --gold-one-based --hypothesis-flipped"),
     ],
-)  # fmt: skip
+)
 def test_an_old_command_line_is_renewed(old, new):
     with pytest.warns(UserWarning, match="now"):
         assert renew(old.split()) == new.split()

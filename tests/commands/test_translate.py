@@ -115,8 +115,11 @@ def test_info_prints_sizes_by_part(call, model):
 def test_a_dialogue_is_answered_line_by_line(model):
     process = subprocess.Popen(
         [sys.executable, "-m", "rela", "translate", str(model), "--window", "1", "--beam", "1"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     answers = []
@@ -138,8 +141,14 @@ def test_a_reader_that_goes_away_is_no_error(model, texts, arguments):
     os.close(reader)
     words = arguments.format(model=model, text=texts / "target.de").split(" ")
     with open(texts / "source.en", "rb") as source:
-        result = subprocess.run([sys.executable, "-m", "rela", *words], stdin=source, stdout=writer, stderr=subprocess.PIPE,
-                                env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120)  # fmt: skip
+        result = subprocess.run(
+            [sys.executable, "-m", "rela", *words],
+            stdin=source,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            timeout=120,
+        )
     os.close(writer)
     assert b"Traceback" not in result.stderr
     assert b"rror" not in result.stderr
@@ -147,8 +156,11 @@ def test_a_reader_that_goes_away_is_no_error(model, texts, arguments):
 
 
 def test_text_is_utf8_whatever_the_locale_says(model):
-    result = shell([sys.executable, "-m", "rela", "translate", str(model), "--format", "jsonl", "--beam", "1"],
-                   input="Füße 🐕\n".encode(), env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"})  # fmt: skip
+    result = shell(
+        [sys.executable, "-m", "rela", "translate", str(model), "--format", "jsonl", "--beam", "1"],
+        input="Füße 🐕\n".encode(),
+        env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"},
+    )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout.decode("utf-8"))["source"] == "Füße 🐕"
 
@@ -208,8 +220,11 @@ def test_damaged_models(fails, model, texts, tmp_path):
     truncated = copy("truncated")
     content = (truncated / "model.safetensors").read_bytes()
     (truncated / "model.safetensors").write_bytes(content[: len(content) // 2])
-    for command in (["translate", truncated, texts / "source.en"], ["info", truncated],
-                    ["average", model, truncated, "--out", tmp_path / "mean"]):  # fmt: skip
+    for command in (
+        ["translate", truncated, texts / "source.en"],
+        ["info", truncated],
+        ["average", model, truncated, "--out", tmp_path / "mean"],
+    ):
         fails(*command, named="damaged or truncated")
     other = copy("other")
     (other / "subwords.model").write_bytes((make_model(tmp_path / "larger", size=310) / "subwords.model").read_bytes())

@@ -57,7 +57,7 @@ WRONG = {
     "averaging what is not kept": ("train: {keep_last: 2, average_last: 3}", ["average_last", "keep_last"]),
     "not a mapping": ("- 1\n- 2", ["list", "data, model, train, decode"]),
     "broken YAML": ("train: {steps: 7", ["not valid YAML"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "named"), WRONG.values(), ids=WRONG.keys())

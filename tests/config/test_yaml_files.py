@@ -51,8 +51,17 @@ def test_saved_configs_read_back_equal(
 
 def test_overrides_win_and_take_yaml_values(tmp_path):
     path = write(tmp_path, "train: {steps: 7}\nmodel: {width: 64}")
-    config = load_config(path, ["train.steps=9", "train.compile=off", "model.threshold=learned", "decode.beam=1",
-                                "data.train=[{source: a, target: b}]", "model.norm_first=true"])  # fmt: skip
+    config = load_config(
+        path,
+        [
+            "train.steps=9",
+            "train.compile=off",
+            "model.threshold=learned",
+            "decode.beam=1",
+            "data.train=[{source: a, target: b}]",
+            "model.norm_first=true",
+        ],
+    )
     assert (config.train.steps, config.train.compile, config.decode.beam) == (9, "off", 1)
     assert (config.model.width, config.model.threshold, config.model.norm_first) == (64, "learned", True)
     assert config.data.train == (CorpusConfig("a", "b"),)

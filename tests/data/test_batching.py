@@ -95,7 +95,10 @@ def test_packing_keeps_every_pair_in_order(pairs, extra):
     assert all(tensor.dtype == torch.int64 for tensor in batch.tensors()[:5])
     if shape:
         assert [len(batch.source), len(batch.target_in), len(batch.source_packing.cu_seqlens)] == [
-            shape.source, shape.target, shape.sentences + 1]  # fmt: skip
+            shape.source,
+            shape.target,
+            shape.sentences + 1,
+        ]
     # filler: no ids, no positions, no sentences
     for tensor, length in zip(batch.tensors()[:5], (source, target, target, source, target), strict=True):
         assert (tensor[length:] == PAD).all()
@@ -137,8 +140,14 @@ def test_an_epoch_holds_every_pair_once_within_the_budget(tmp_path, static):
 
 
 @settings(max_examples=15, deadline=None)
-@given(count=st.integers(1, 80), shards=st.integers(1, 3), tokens=st.integers(20, 90), seed=st.integers(0, 9),
-       static=st.booleans(), cut=st.integers(0, 30))  # fmt: skip
+@given(
+    count=st.integers(1, 80),
+    shards=st.integers(1, 3),
+    tokens=st.integers(20, 90),
+    seed=st.integers(0, 9),
+    static=st.booleans(),
+    cut=st.integers(0, 30),
+)
 def test_resumed_is_uninterrupted(tmp_path_factory, count, shards, tokens, seed, static, cut):
     corpus = make_corpus(tmp_path_factory.mktemp("c"), numbered_pairs(count, seed, longest=15), shards)
     options = {"static": static, "prefetch": 0}
@@ -151,8 +160,13 @@ def test_resumed_is_uninterrupted(tmp_path_factory, count, shards, tokens, seed,
 
 
 @settings(max_examples=15, deadline=None)
-@given(count=st.integers(1, 80), shards=st.integers(1, 3), world=st.integers(2, 3), static=st.booleans(),
-       cut=st.integers(0, 8))  # fmt: skip
+@given(
+    count=st.integers(1, 80),
+    shards=st.integers(1, 3),
+    world=st.integers(2, 3),
+    static=st.booleans(),
+    cut=st.integers(0, 8),
+)
 def test_several_ranks_interleaved_are_one_process(tmp_path_factory, count, shards, world, static, cut):
     corpus = make_corpus(tmp_path_factory.mktemp("c"), numbered_pairs(count, longest=15), shards)
     options = {"static": static, "prefetch": 0}
@@ -232,8 +246,11 @@ def test_weights_are_kept_exactly_over_epochs(tmp_path, weight):
     corpus = make_corpus(tmp_path, pairs, shards=2, corpora=corpora, weights=(1.0, weight))
     seen = Counter()
     for epoch in range(4):
-        held = multiset(itertools.chain.from_iterable(
-            map(unpack, epoch_of(BatchStream(corpus, 200, 1, start={"epoch": epoch, "batch": 0})))))  # fmt: skip
+        held = multiset(
+            itertools.chain.from_iterable(
+                map(unpack, epoch_of(BatchStream(corpus, 200, 1, start={"epoch": epoch, "batch": 0})))
+            )
+        )
         for number, (source, target) in enumerate(pairs):
             times = held[tuple(source), tuple(target)]
             expected = [weight, 1.0][number < 120]
@@ -245,9 +262,14 @@ def test_weights_are_kept_exactly_over_epochs(tmp_path, weight):
 
 def test_a_fraction_is_another_half_each_time(tmp_path):
     corpus = make_corpus(tmp_path, numbered_pairs(200), weights=(0.5,))
-    first, second = (multiset(itertools.chain.from_iterable(
-        map(unpack, epoch_of(BatchStream(corpus, 200, 1, start={"epoch": epoch, "batch": 0})))))
-        for epoch in (0, 1))  # fmt: skip
+    first, second = (
+        multiset(
+            itertools.chain.from_iterable(
+                map(unpack, epoch_of(BatchStream(corpus, 200, 1, start={"epoch": epoch, "batch": 0})))
+            )
+        )
+        for epoch in (0, 1)
+    )
     assert not first & second
     assert 60 < first.total() < 140  # 100 ± 5 standard deviations
 

@@ -86,8 +86,18 @@ def test_learning_is_deterministic(subwords):
 def test_words_with_counts_teach_what_the_lines_teach(subwords):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=model, model_type="bpe", vocab_size=120, character_coverage=1.0,
-        normalization_rule_name="identity", pad_id=PAD, bos_id=BOS, eos_id=EOS, unk_id=UNK, minloglevel=2)  # fmt: skip
+        sentence_iterator=iter(LINES),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=120,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        pad_id=PAD,
+        bos_id=BOS,
+        eos_id=EOS,
+        unk_id=UNK,
+        minloglevel=2,
+    )
     assert Subwords(model.getvalue()).pieces(range(120)) == subwords.pieces(range(120))
 
 

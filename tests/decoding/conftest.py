@@ -36,10 +36,18 @@ def make_translator(subwords):
         if key not in made:
             torch.manual_seed(4)
             shape = ModelConfig(
-                vocabulary_size=400, width=width, heads=heads, encoder_layers=layers, decoder_layers=layers,
-                feed_forward=2 * width, encoder_attention=kind, decoder_attention=kind, cross_attention=kind,
-                tied_embeddings="none", max_length=max_length,
-            )  # fmt: skip
+                vocabulary_size=400,
+                width=width,
+                heads=heads,
+                encoder_layers=layers,
+                decoder_layers=layers,
+                feed_forward=2 * width,
+                encoder_attention=kind,
+                decoder_attention=kind,
+                cross_attention=kind,
+                tied_embeddings="none",
+                max_length=max_length,
+            )
             model = Transformer(shape)
             with torch.no_grad():
                 model.output.weight *= 3

@@ -13,7 +13,9 @@ from tests.decoding.scripted import BOS, EOS, SPECIAL, Script, Table
 
 def draw(table: Table, limits: list[int], samples: int, seeds: list[int], temperature: float = 1.0, first: int = 0):
     sources = [[first + sentence] for sentence in range(len(limits))]
-    return sample(table, sources, torch.tensor(limits), samples=samples, special=SPECIAL, seeds=seeds, temperature=temperature)  # fmt: skip
+    return sample(
+        table, sources, torch.tensor(limits), samples=samples, special=SPECIAL, seeds=seeds, temperature=temperature
+    )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])

@@ -58,8 +58,14 @@ def test_nor_on_two_threads(make_translator, sentences, tmp_path):
     for kind in ("rela-g", "softmax"):
         make_translator(kind).save(tmp_path / kind)
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "CUDA_VISIBLE_DEVICES": ""}
-    result = subprocess.run([sys.executable, "-c", ON_TWO_THREADS, str(tmp_path / "rela-g"), str(tmp_path / "softmax")],
-                            input=json.dumps(sentences[3:9]), text=True, capture_output=True, env=environment, timeout=300)  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, "-c", ON_TWO_THREADS, str(tmp_path / "rela-g"), str(tmp_path / "softmax")],
+        input=json.dumps(sentences[3:9]),
+        text=True,
+        capture_output=True,
+        env=environment,
+        timeout=300,
+    )
     assert result.returncode == 0, result.stderr
 
 
@@ -209,8 +215,10 @@ def test_wrong_calls_are_refused(make_translator):
         translator.score("abc", "def")
     with pytest.raises(TypeError, match=r"^targets is one str; wanted a list"):
         translator.score(["a", "b", "c"], "def")
-    for call in (lambda **options: translator.translate(["a"], **options),
-                 lambda **options: translator.score(["a"], ["b"], **options)):  # fmt: skip
+    for call in (
+        lambda **options: translator.translate(["a"], **options),
+        lambda **options: translator.score(["a"], ["b"], **options),
+    ):
         with pytest.raises(TypeError, match=r"^there is no option beams; there are beam, length_penalty, .*seed$"):
             call(beams=4, beam=2)
     with pytest.raises(ValueError, match="nbest is 5; wanted at most the beam, 4"):

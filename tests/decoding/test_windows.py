@@ -49,8 +49,13 @@ def test_every_line_is_in_one_batch_of_its_window(window):
 def test_a_dialogue_pauses_after_each_window():
     batches = list(line_batches(lines_of([2, 2, 2, 2, 2], 2), 2, tokens=100))
     assert [batch and (batch.numbers, batch.is_last) for batch in batches] == [
-        ([0, 1], True), None, ([2, 3], True), None, ([4], True), None,
-    ]  # fmt: skip
+        ([0, 1], True),
+        None,
+        ([2, 3], True),
+        None,
+        ([4], True),
+        None,
+    ]
 
 
 def test_a_large_window_pauses_only_where_the_next_has_not_come(monkeypatch):

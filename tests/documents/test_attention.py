@@ -1,4 +1,4 @@
-"""The documents are true: examples run, tables are complete, and the walk through CONTRIBUTING.md leads where it says."""
+"""The documents are true: examples run, tables are complete, and the recipe of CONTRIBUTING.md leads where it says."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def prose(page: Path) -> list[tuple[int, str]]:
 
 
 def links(page: Path) -> list[tuple[str, str]]:
-    """(text, target) of each link of a page to another file or heading of the repository, boxes of diagrams included."""
+    """(text, target) of each link of a page to another file or heading of the repository, boxes of diagrams too."""
     found = LINK.findall("\n".join(line for _, line in prose(page)))
     return [(name, target) for name, target in [*found, *boxes(page)] if "://" not in target]
 

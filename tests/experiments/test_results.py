@@ -48,13 +48,19 @@ def made_row(run: Run, score: float, error: dict[str, str] | None = None) -> Row
     }
     curve = {"step": [50, 100, 6000], "nll": [7.0, 5.0, 1.5], "loss": [7.5, 5.5, 2.0]}
     return {
-        "id": run.id, "experiment": run.experiment, "task": run.task_name, "variation": run.variation_name,
-        "seed": run.seed, "limit": None, "error": error, "config": to_dict(configuration(run, Options())),
+        "id": run.id,
+        "experiment": run.experiment,
+        "task": run.task_name,
+        "variation": run.variation_name,
+        "seed": run.seed,
+        "limit": None,
+        "error": error,
+        "config": to_dict(configuration(run, Options())),
         "parameters": 52_330_496,
         "training": {"curve": curve, "validation": curve, "tokens_per_second": 650_000, "peak_memory_gib": 6.1},
         "scores": None if error else {test: {"bleu": {"value": score}} for test in run.task.tests},
         "analysis": None if error else analysis,
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,14 @@ from rela.explorer.views import Views
 from tests.tiny_models import tiny_translator, toy_pairs
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--no-first-run"]  # fmt: skip
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +111,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def open_page(browser):
-    """Opens an address in a fresh page; at the end nothing may have complained and nothing may have left this machine."""
+    """Opens an address in a fresh page; at the end nothing may have failed and nothing may have left this machine."""
     contexts, complaints, requests = [], [], []
 
     def open_(url: str, width: int = 1280, dark: bool = False, **options):

@@ -146,8 +146,17 @@ def test_switch_models_types_and_levels(open_page, address):
 
 
 def test_a_deep_link_shows_all_of_it(open_page, address):
-    state = {"source": "The dog .", "target": "Der Hund .", "model": ["soft", "rela"], "layer": [2, 1], "head": [2, 1],
-             "type": "encoder", "level": "subword", "figure": "sink", "word": "k0"}  # fmt: skip
+    state = {
+        "source": "The dog .",
+        "target": "Der Hund .",
+        "model": ["soft", "rela"],
+        "layer": [2, 1],
+        "head": [2, 1],
+        "type": "encoder",
+        "level": "subword",
+        "figure": "sink",
+        "word": "k0",
+    }
     page = open_page(link(address, **state))
     shows(page, "soft", "rela")
     assert page.locator("h3").all_inner_texts() == ["Layer 2, head 2", "Layer 1, head 1"]
@@ -162,8 +171,19 @@ def test_a_deep_link_shows_all_of_it(open_page, address):
 
 
 def test_a_broken_link_still_shows_something(open_page, address):
-    page = open_page(link(address, source="The dog .", model=["<b>none", "soft"], layer=[1, 99], head=["x", "-1"],
-                          type="sideways", level="letters", figure="__proto__", word="z9"))  # fmt: skip
+    page = open_page(
+        link(
+            address,
+            source="The dog .",
+            model=["<b>none", "soft"],
+            layer=[1, 99],
+            head=["x", "-1"],
+            type="sideways",
+            level="letters",
+            figure="__proto__",
+            word="z9",
+        )
+    )
     shows(page, "soft")
     assert "no model called <b>none" in page.locator("#message").inner_text()
     assert page.locator("h3").inner_text() == "Layer 1, head 1"

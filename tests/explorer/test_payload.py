@@ -75,8 +75,11 @@ def test_figures_are_the_measures(both):
 def test_words_and_pieces_name_both_sides(both):
     view, records = both
     source, target = (text.split() for text in PAIR)
-    names = {"encoder": ([*source, END], [*source, END]), "decoder": ([*target, END], [START, *target]),
-             "cross": ([*target, END], [*source, END])}  # fmt: skip
+    names = {
+        "encoder": ([*source, END], [*source, END]),
+        "decoder": ([*target, END], [START, *target]),
+        "cross": ([*target, END], [*source, END]),
+    }
     for type, (queries, keys) in names.items():
         attention = view.attention[type]
         assert (attention.word.queries, attention.word.keys) == (queries, keys)

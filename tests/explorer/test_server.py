@@ -157,7 +157,10 @@ def test_other_doors_are_closed(client):
         refused(client.get(f"/static/{name}"), 404)
     refused(client.get("/api/start", headers={"host": "evil.example"}), 421)
     refused(client.get("/api/start", headers={"host": "127.0.0.1.evil.example:80"}), 421)
-    refused(client.options("/api/view", headers={"origin": "http://evil.example", "access-control-request-method": "POST"}), 405)  # fmt: skip
+    refused(
+        client.options("/api/view", headers={"origin": "http://evil.example", "access-control-request-method": "POST"}),
+        405,
+    )
 
 
 def test_every_answer_allows_only_its_own(client):

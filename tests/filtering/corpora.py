@@ -8,7 +8,12 @@ ATTACK = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>\tbehind a t
 
 
 def write_lines(path, lines):
-    path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() for line in (f"{x}\n" if isinstance(x, str) else x for x in lines)))  # fmt: skip
+    path.write_bytes(
+        b"".join(
+            line if isinstance(line, bytes) else line.encode()
+            for line in (f"{x}\n" if isinstance(x, str) else x for x in lines)
+        )
+    )
     return path
 
 

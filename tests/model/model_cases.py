@@ -14,8 +14,15 @@ V = 37
 
 def small(kind: str = "rela-g", **options) -> ModelConfig:
     places = {f"{place}_attention": kind for place in ("encoder", "decoder", "cross")}
-    shape = {"vocabulary_size": V, "width": 24, "heads": 2, "encoder_layers": 2, "decoder_layers": 2,
-             "feed_forward": 40, "max_length": 40}  # fmt: skip
+    shape = {
+        "vocabulary_size": V,
+        "width": 24,
+        "heads": 2,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "feed_forward": 40,
+        "max_length": 40,
+    }
     return ModelConfig(**{**places, **shape, **options})
 
 

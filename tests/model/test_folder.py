@@ -24,8 +24,16 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("options", [{"tied_embeddings": "all"}, {"tied_embeddings": "target"}, {"tied_embeddings": "none"},
-                                     {"norm_first": True}, {"threshold": "learned", "target_sparsity": 0.8}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tied_embeddings": "all"},
+        {"tied_embeddings": "target"},
+        {"tied_embeddings": "none"},
+        {"norm_first": True},
+        {"threshold": "learned", "target_sparsity": 0.8},
+    ],
+)
 def test_what_is_written_is_read_back(tmp_path, options):
     model = make("rela-g", **options)
     save(tmp_path / "model", model)
@@ -129,9 +137,14 @@ def test_too_few_and_too_many_weights_are_named(folder):
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("", "None"), ("model: {widht: 3}", "widht"), ("model: {width: big}", "'big'"), ("{", "not valid YAML"),
-     ("model: {encoder_attention: rela-x}", "rela-x")],
-)  # fmt: skip
+    [
+        ("", "None"),
+        ("model: {widht: 3}", "widht"),
+        ("model: {width: big}", "'big'"),
+        ("{", "not valid YAML"),
+        ("model: {encoder_attention: rela-x}", "rela-x"),
+    ],
+)
 def test_a_wrong_config_is_named(folder, text, named):
     (folder / CONFIG).write_text(text)
     assert named in damaged(folder, CONFIG)

@@ -14,7 +14,10 @@ def test_all_heads_of_a_layer_or_some(make_record):
     for head, axes in enumerate(drawn):
         assert np.array_equal(axes.images[0].get_array().filled(0), merged[head])
         assert axes.images[0].norm.vmax == merged[head].max(), "each head has its own scale"
-    assert [axes.get_title().split("  ")[0] for axes in heads_of_layer(record, 0, [2, 0])] == ["layer 1, head 3", "layer 1, head 1"]  # fmt: skip
+    assert [axes.get_title().split("  ")[0] for axes in heads_of_layer(record, 0, [2, 0])] == [
+        "layer 1, head 3",
+        "layer 1, head 1",
+    ]
 
 
 def test_small_multiples_are_layers_by_heads(make_record):

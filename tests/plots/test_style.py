@@ -57,7 +57,8 @@ def test_a_format_nobody_can_write_leaves_nothing(make_record, tmp_path):
 
 
 def test_pyplot_is_never_imported():
-    code = "import sys, rela.plots.heads, rela.plots.layers, rela.plots.noise, rela.report.write; print('matplotlib.pyplot' in sys.modules)"
+    modules = "rela.plots.heads, rela.plots.layers, rela.plots.noise, rela.report.write"
+    code = f"import sys, {modules}; print('matplotlib.pyplot' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 

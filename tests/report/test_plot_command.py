@@ -30,8 +30,15 @@ def folder(tmp_path_factory):
     tiny_folder(folder / "rela g" / "model")
     tiny_folder(folder / "soft", "softmax")
     toy = list(generate(9, seed=5))
-    write_corpus(folder, {"test": toy, "gold": generate(5, seed=8), "bad": add_noise(toy, "insertion", 1),
-                          "other": add_noise(toy, "shuffled", 4)})  # fmt: skip
+    write_corpus(
+        folder,
+        {
+            "test": toy,
+            "gold": generate(5, seed=8),
+            "bad": add_noise(toy, "insertion", 1),
+            "other": add_noise(toy, "shuffled", 4),
+        },
+    )
     for name in ("test", "gold"):
         links = [line.split() for line in (folder / f"{name}.align").read_text().splitlines()]
         turned = [" ".join(f"{int(t) + 1}-{int(s) + 1}" for s, t in (x.split("-") for x in line)) for line in links]
@@ -44,11 +51,35 @@ def folder(tmp_path_factory):
 
 OPTIONS = {
     "plain": ["--gold", "test.align"],
-    "own links": ["--gold", "test.turned", "--gold-one-based", "--gold-flipped", "--tokenised", "--limit", 7, "--seed", 3,
-                  "--device", "cpu"],
-    "other links": ["--gold", "gold.turned", "--gold-one-based", "--gold-flipped", "--tokenised", "--gold-source", "gold.en",
-                    "--gold-target", "gold.de", "--noise", "insertion=bad.en,bad.de", "--noise", "shuffled=other.en,other.de"],
-}  # fmt: skip
+    "own links": [
+        "--gold",
+        "test.turned",
+        "--gold-one-based",
+        "--gold-flipped",
+        "--tokenised",
+        "--limit",
+        7,
+        "--seed",
+        3,
+        "--device",
+        "cpu",
+    ],
+    "other links": [
+        "--gold",
+        "gold.turned",
+        "--gold-one-based",
+        "--gold-flipped",
+        "--tokenised",
+        "--gold-source",
+        "gold.en",
+        "--gold-target",
+        "gold.de",
+        "--noise",
+        "insertion=bad.en,bad.de",
+        "--noise",
+        "shuffled=other.en,other.de",
+    ],
+}
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -44,9 +44,13 @@ def written(toy, tmp_path_factory):
     models = {"softmax": tiny_translator("softmax"), "<i>rela</i>": tiny_translator("rela-g")}
     stages = []
     report = analyse(
-        models, ParallelText(pairs, gold), out, examples=1, settings={"command": "rela analyse <b>"},
+        models,
+        ParallelText(pairs, gold),
+        out,
+        examples=1,
+        settings={"command": "rela analyse <b>"},
         progress=lambda stage, done, total: stages.append((stage, done, total)),
-    )  # fmt: skip
+    )
     return report, out, pairs, stages
 
 
@@ -83,7 +87,9 @@ def test_json_and_csv_say_the_same(written):
     report, out, _, _ = written
     numbers = json.loads((out / "report.json").read_text(encoding="utf-8"))
     assert numbers == json.loads(json.dumps(report.numbers()))
-    assert [float(row["sparsity"]) for row in rows(out, "figure3_sparsity")] == [row["sparsity"] for row in numbers["figure3_sparsity"]]  # fmt: skip
+    assert [float(row["sparsity"]) for row in rows(out, "figure3_sparsity")] == [
+        row["sparsity"] for row in numbers["figure3_sparsity"]
+    ]
     assert numbers["settings"]["models"]["softmax"]["cross_attention"] == "softmax"
 
 

@@ -27,7 +27,8 @@ data:
 model: {width: 128, heads: 4, encoder_layers: 1, decoder_layers: 1, feed_forward: 256, dropout: 0.0,
         attention_dropout: 0.0, max_length: 128}
 train: {directory: run, steps: 400, tokens: 1500, warmup: 100, cooldown: 200, centring: 200, learning_rate: 0.7,
-        log_every: 50, validate_every: 100, save_every: 20, keep_last: 3, average_last: 3, tensorboard: false, device: cpu}
+        log_every: 50, validate_every: 100, save_every: 20, keep_last: 3, average_last: 3, tensorboard: false,
+        device: cpu}
 """
 
 

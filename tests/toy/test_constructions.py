@@ -62,7 +62,7 @@ def test_each_kind_of_unlinked_word_stays_in_its_place(pairs):
 
 
 def test_a_sentence_says_one_modal_particle(pairs):
-    """denn in every question, doch in a suggestion, dann instead after a condition, and ja in every other sentence but es gibt."""
+    """denn in questions, doch in suggestions, dann after a condition, and ja in every other sentence but es gibt."""
     wanted = {"suggestion": ["doch"], "conditional": [], "existence": []}
     for pair in pairs:
         particles = [word for word in unlinked(pair)[1] if word in MODAL_PARTICLES]

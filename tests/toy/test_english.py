@@ -15,12 +15,16 @@ def test_plurals(word: str, plural: str):
 @pytest.mark.parametrize(
     ("verb", "third", "past", "ing"),
     [
-        ("play", "plays", "played", "playing"), ("carry", "carries", "carried", "carrying"),
-        ("dance", "dances", "danced", "dancing"), ("plan", "plans", "planned", "planning"),
-        ("open", "opens", "opened", "opening"), ("wash", "washes", "washed", "washing"),
-        ("lie", "lies", "lied", "lying"), ("agree", "agrees", "agreed", "agreeing"),
+        ("play", "plays", "played", "playing"),
+        ("carry", "carries", "carried", "carrying"),
+        ("dance", "dances", "danced", "dancing"),
+        ("plan", "plans", "planned", "planning"),
+        ("open", "opens", "opened", "opening"),
+        ("wash", "washes", "washed", "washing"),
+        ("lie", "lies", "lied", "lying"),
+        ("agree", "agrees", "agreed", "agreeing"),
     ],
-)  # fmt: skip
+)
 def test_verbs(verb: str, third: str, past: str, ing: str):
     assert (english.third_person(verb), english.past(verb), english.ing(verb)) == (third, past, ing)
     assert english.third_person("go") == "goes"

@@ -48,11 +48,11 @@ NOUNS = """
     n Lied Lieder Liedern
 """
 WEAK_MASCULINES = """
-    Junge Jungen, Student Studenten, Nachbar Nachbarn, Tourist Touristen, Kunde Kunden, Bauer Bauern, Polizist Polizisten,
-    Bär Bären, Löwe Löwen, Elefant Elefanten
+    Junge Jungen, Student Studenten, Nachbar Nachbarn, Tourist Touristen, Kunde Kunden, Bauer Bauern,
+    Polizist Polizisten, Bär Bären, Löwe Löwen, Elefant Elefanten
 """
 
-# (determiner, ending of an adjective after it) for each case of a gender; "p" is the plural. The case is told by the position.
+# (determiner, ending of an adjective after it) for each case of a gender; "p" is the plural. The position is the case.
 DEFINITE = {
     "m": {"nom": ("der", "e"), "acc": ("den", "en"), "dat": ("dem", "en"), "gen": ("des", "en")},
     "f": {"nom": ("die", "e"), "acc": ("die", "e"), "dat": ("der", "en"), "gen": ("der", "en")},
@@ -177,11 +177,12 @@ def test_articles_contract_where_german_contracts_them(pairs):
 PERSONS = {"ich": 0, "du": 1, "er": 2, "wir": 3}
 PRESENT = """
     bin bist ist sind, habe hast hat haben, werde wirst wird werden, kann kannst kann können, muss musst muss müssen,
-    darf darfst darf dürfen, will willst will wollen, weiß weißt weiß wissen, mag magst mag mögen, lese liest liest lesen,
-    esse isst isst essen, sehe siehst sieht sehen, fahre fährst fährt fahren, schlafe schläfst schläft schlafen,
-    arbeite arbeitest arbeitet arbeiten, finde findest findet finden, öffne öffnest öffnet öffnen, lade lädst lädt laden,
-    helfe hilfst hilft helfen, gebe gibst gibt geben, tanze tanzt tanzt tanzen, schließe schließt schließt schließen,
-    wasche wäschst wäscht waschen, spreche sprichst spricht sprechen, laufe läufst läuft laufen, bitte bittest bittet bitten,
+    darf darfst darf dürfen, will willst will wollen, weiß weißt weiß wissen, mag magst mag mögen,
+    lese liest liest lesen, esse isst isst essen, sehe siehst sieht sehen, fahre fährst fährt fahren,
+    schlafe schläfst schläft schlafen, arbeite arbeitest arbeitet arbeiten, finde findest findet finden,
+    öffne öffnest öffnet öffnen, lade lädst lädt laden, helfe hilfst hilft helfen, gebe gibst gibt geben,
+    tanze tanzt tanzt tanzen, schließe schließt schließt schließen, wasche wäschst wäscht waschen,
+    spreche sprichst spricht sprechen, laufe läufst läuft laufen, bitte bittest bittet bitten,
     erinnere erinnerst erinnert erinnern, füttere fütterst füttert füttern, zeichne zeichnest zeichnet zeichnen
 """
 

@@ -13,14 +13,42 @@ many = settings(max_examples=300, deadline=None)
 
 # Small words and all that each may be linked to; an occurrence is linked to exactly one German word.
 SMALL_WORDS = {
-    "I": "ich", "we": "wir", "he": "er", "she": "sie", "they": "sie", "you": "du|dich|dir", "me": "mich|mir",
-    "us": "uns", "him": "ihn|ihm", "them": "sie|ihnen", "it": "es", "her": "sie|ihr(e[nmrs]?)?",
-    "my": "mein(e[nmrs]?)?", "your": "dein(e[nmrs]?)?", "his": "sein(e[nmrs]?)?", "our": "unser(e[nmrs]?)?",
-    "their": "ihr(e[nmrs]?)?", "these": "diesen?", "many": "vielen?", "every": "jede[nmrs]?", "two": "zwei",
-    "and": "und", "but": "aber", "because": "weil", "whether": "ob", "if": "wenn", "that": "dass",
-    "than": "als", "as": "so|wie", "never": "nie", "let": "lass",
-    "why": "warum", "when": "wann", "where": "wo|wohin", "what": "was",
-}  # fmt: skip
+    "I": "ich",
+    "we": "wir",
+    "he": "er",
+    "she": "sie",
+    "they": "sie",
+    "you": "du|dich|dir",
+    "me": "mich|mir",
+    "us": "uns",
+    "him": "ihn|ihm",
+    "them": "sie|ihnen",
+    "it": "es",
+    "her": "sie|ihr(e[nmrs]?)?",
+    "my": "mein(e[nmrs]?)?",
+    "your": "dein(e[nmrs]?)?",
+    "his": "sein(e[nmrs]?)?",
+    "our": "unser(e[nmrs]?)?",
+    "their": "ihr(e[nmrs]?)?",
+    "these": "diesen?",
+    "many": "vielen?",
+    "every": "jede[nmrs]?",
+    "two": "zwei",
+    "and": "und",
+    "but": "aber",
+    "because": "weil",
+    "whether": "ob",
+    "if": "wenn",
+    "that": "dass",
+    "than": "als",
+    "as": "so|wie",
+    "never": "nie",
+    "let": "lass",
+    "why": "warum",
+    "when": "wann",
+    "where": "wo|wohin",
+    "what": "was",
+}
 CONTRACTED = {"im", "am", "ins", "zum", "zur", "vom", "beim"}
 PREPOSITIONS = {"in", "at", "to", "by", "from", "of", "on", "with", "for", "next", "until", "near", "about"}
 
@@ -135,7 +163,7 @@ def test_both_words_of_a_compound_are_linked_to_the_german_word(pairs):
 
 
 def test_nouns_are_linked_to_their_own_translation(pairs):
-    """By a dictionary made here from the lexicon: an English noun of one word is linked to a form of its German noun."""
+    """By a dictionary made from the lexicon: an English noun of one word is linked to a form of its German noun."""
     dictionary = defaultdict(set)
     for noun in NOUNS:
         if not noun.is_compound:

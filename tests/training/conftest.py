@@ -22,9 +22,12 @@ def corpus(tmp_path_factory) -> DataConfig:
     train, valid, _ = split(600, 30, 0, seed=5)
     write_corpus(folder, {"train": train, "valid": valid})
     config = DataConfig(
-        root=str(folder), train=(CorpusConfig("train.en", "train.de"),), valid=CorpusConfig("valid.en", "valid.de"),
-        directory=str(folder / "prepared"), vocabulary_size=300,
-    )  # fmt: skip
+        root=str(folder),
+        train=(CorpusConfig("train.en", "train.de"),),
+        valid=CorpusConfig("valid.en", "valid.de"),
+        directory=str(folder / "prepared"),
+        vocabulary_size=300,
+    )
     prepare(config, threads=1)
     return config
 
@@ -43,9 +46,19 @@ def make_config(corpus, tmp_path) -> Callable[..., Config]:
             "max_length": 128,
         }
         shape |= {name.removeprefix("model_"): options.pop(name) for name in list(options) if name.startswith("model_")}
-        settings = {"directory": str(tmp_path / run), "steps": 12, "tokens": 300, "warmup": 50, "log_every": 1,
-                    "validate_every": 0, "save_every": 4, "keep_last": 3, "average_last": 2, "tensorboard": False,
-                    "device": "cpu"}  # fmt: skip
+        settings = {
+            "directory": str(tmp_path / run),
+            "steps": 12,
+            "tokens": 300,
+            "warmup": 50,
+            "log_every": 1,
+            "validate_every": 0,
+            "save_every": 4,
+            "keep_last": 3,
+            "average_last": 2,
+            "tensorboard": False,
+            "device": "cpu",
+        }
         return Config(corpus, ModelConfig(**shape), TrainConfig(**{**settings, **options}))
 
     return make

@@ -33,8 +33,14 @@ def model(seed: int = 0) -> Transformer:
 
 
 def progress(step: int) -> dict:
-    return {"step": step, "position": {"epoch": 0, "shard": 0, "batch": step}, "best_loss": None, "bad_validations": 0,
-            "batches": 1, "data": [1, 2, 3]}  # fmt: skip
+    return {
+        "step": step,
+        "position": {"epoch": 0, "shard": 0, "batch": step},
+        "best_loss": None,
+        "bad_validations": 0,
+        "batches": 1,
+        "data": [1, 2, 3],
+    }
 
 
 def save(checkpoints: Checkpoints, step: int, seed: int = 0):

@@ -47,8 +47,9 @@ def test_every_step_sees_its_own_batch_factor_and_dropout():
 def test_recorded_steps_train_as_plain_ones(make_config, kind):
     """Steps of a kind that cannot be recorded are taken plainly, with a warning, and train as well.
 
-    bf16 rounds the two paths' sums differently, and a rate near its peak makes more of that: on a CPU, bf16 moves the loss away
-    from float32's by up to 0.4 % in the first six steps, of which the last three are recorded, and by up to 2.4 % in twelve.
+    bf16 rounds the two paths' sums differently, and a rate near its peak makes more of that: on a CPU, bf16 moves the
+    loss away from float32's by up to 0.4 % in the first six steps, of which the last three are recorded, and by up to
+    2.4 % in twelve.
     """
     if "max" in kind and kind != "softmax":
         pytest.importorskip("entmax")

@@ -20,8 +20,13 @@ def inputs(rows: int, width: int, words: int, seed: int, dtype: torch.dtype = to
 
 
 @settings(deadline=None, max_examples=30)
-@given(rows=st.integers(0, 23), words=st.integers(2, 19), chunk=st.integers(1, 30), seed=st.integers(0, 99),
-       smoothing=st.sampled_from([0.0, 0.1, 0.5]))  # fmt: skip
+@given(
+    rows=st.integers(0, 23),
+    words=st.integers(2, 19),
+    chunk=st.integers(1, 30),
+    seed=st.integers(0, 99),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+)
 def test_equals_the_loss_of_the_logits(rows: int, words: int, chunk: int, seed: int, smoothing: float):
     hidden, weight, target = inputs(rows, 7, words, seed)
     loss, nll = linear_cross_entropy(hidden, weight, target, smoothing, chunk)

@@ -20,8 +20,9 @@ def test_lines_are_json_and_a_second_run_goes_on(tmp_path, capsys):
         log.close()
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(row["event"], row["step"], row["loss"], row["nll"]) for row in rows] == [
-        ("train", 1, 3.25, 3.0), ("train", 2, 3.25, 3.0),
-    ]  # fmt: skip
+        ("train", 1, 3.25, 3.0),
+        ("train", 2, 3.25, 3.0),
+    ]
     assert capsys.readouterr().err.splitlines()[0] == (
         "step  1/20  loss 3.250  nll 3.000  lr 1.00e-03  1,234 tokens/s  1:01 left"
     )

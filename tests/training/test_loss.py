@@ -43,8 +43,16 @@ def inputs(pairs, static=None) -> tuple:
 
 
 def shape(**options) -> ModelConfig:
-    return ModelConfig(vocabulary_size=30, width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=24,
-                       max_length=32, **options)  # fmt: skip
+    return ModelConfig(
+        vocabulary_size=30,
+        width=16,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=1,
+        feed_forward=24,
+        max_length=32,
+        **options,
+    )
 
 
 def test_filler_of_a_static_shape_costs_nothing():

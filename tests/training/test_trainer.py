@@ -184,9 +184,22 @@ def test_a_loss_of_nan_ends_the_run_and_is_never_saved(make_config):
 
 def test_relu_without_a_norm_that_does_not_learn_is_told_from_rela_g_that_does(make_config):
     """Row 4 of Table 1: deep enough, relu attention without a norm stays at the entropy of the words."""
-    shape = {"model_width": 32, "model_encoder_layers": 3, "model_decoder_layers": 3, "model_dropout": 0.0,
-             "model_attention_dropout": 0.0, "steps": 160, "tokens": 500, "warmup": 60, "centring": 100, "learning_rate": 1.0,
-             "log_every": 20, "save_every": 1000, "keep_last": 1, "average_last": 1}  # fmt: skip
+    shape = {
+        "model_width": 32,
+        "model_encoder_layers": 3,
+        "model_decoder_layers": 3,
+        "model_dropout": 0.0,
+        "model_attention_dropout": 0.0,
+        "steps": 160,
+        "tokens": 500,
+        "warmup": 60,
+        "centring": 100,
+        "learning_rate": 1.0,
+        "log_every": 20,
+        "save_every": 1000,
+        "keep_last": 1,
+        "average_last": 1,
+    }
 
     def run(kind: str) -> Trainer:
         kinds = {f"model_{place}_attention": kind for place in ("encoder", "decoder", "cross")}

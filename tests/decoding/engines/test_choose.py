@@ -9,7 +9,7 @@ from rela.config import DecodeConfig, ModelConfig
 from rela.decoding.engines.choose import Engines
 from rela.model.transformer import Transformer
 
-# An activation near the middle of two steps may fall to the other one where sums are taken in another order: nats a token.
+# Nats a token: an activation near the middle of two steps may fall to the other one where sums have another order.
 STEP = 0.05
 
 

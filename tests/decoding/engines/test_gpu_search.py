@@ -1,4 +1,4 @@
-"""The search that stays on the device gives the reference's translations; here in Triton's interpreter, on tiny models."""
+"""The search that stays on the device gives the reference's translations; here in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -28,8 +28,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of
 def make_model(kind: str, seed: int = 0, **options) -> Transformer:
     """Random weights, sure of their words, that end now and then; no parameter is left at one or zero."""
     torch.manual_seed(seed)
-    shape = {"vocabulary_size": 67, "width": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "feed_forward": 40,
-             "max_length": 50, "tied_embeddings": "none", **options}  # fmt: skip
+    shape = {
+        "vocabulary_size": 67,
+        "width": 24,
+        "heads": 2,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "feed_forward": 40,
+        "max_length": 50,
+        "tied_embeddings": "none",
+        **options,
+    }
     model = Transformer(
         ModelConfig(encoder_attention=kind, decoder_attention=kind, cross_attention=kind, **shape)
     ).eval()
@@ -65,14 +74,17 @@ def assert_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]], t
             assert one.score == pytest.approx(two.score, abs=tolerance)
 
 
-@pytest.mark.parametrize(("kind", "beam", "alpha", "chain_rows", "thin_rows", "options"), [
-    ("rela-g", 3, 0.6, 16, 16, {}),
-    ("softmax", 4, 0.6, 0, 0, {"norm_first": True}),
-    ("relu-rms", 2, 0.0, 16, 16, {"norm_first": True, "threshold": "learned", "tied_embeddings": "all"}),
-    ("rela-i", 1, 0.6, 16, 0, {"heads": 3}),
-    ("relu2-g", 3, 1.0, 0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
-    ("leaky_relu", 2, 0.6, 16, 16, {"width": 16}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "beam", "alpha", "chain_rows", "thin_rows", "options"),
+    [
+        ("rela-g", 3, 0.6, 16, 16, {}),
+        ("softmax", 4, 0.6, 0, 0, {"norm_first": True}),
+        ("relu-rms", 2, 0.0, 16, 16, {"norm_first": True, "threshold": "learned", "tied_embeddings": "all"}),
+        ("rela-i", 1, 0.6, 16, 0, {"heads": 3}),
+        ("relu2-g", 3, 1.0, 0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
+        ("leaky_relu", 2, 0.6, 16, 16, {"width": 16}),
+    ],
+)
 def test_it_finds_what_the_reference_finds(kind, beam, alpha, chain_rows, thin_rows, options):
     """Sentences of different lengths and limits, whole n-best lists, all ways a layer is put together."""
     model = make_model(kind, **options)

@@ -18,9 +18,9 @@ from tests.model.model_cases import V, inputs, make, random_pairs
 def test_the_model_is_near_its_float32_self(kind, norm_first):
     """Within the rounding that the maps add up to; other weights are nowhere near.
 
-    A step is 1/127 of the largest number of a row, about three times its spread, and rounding errs by a step / √12, once
-    for the inputs and once for the weights. Errors of the two layers' 2 · 6 + 2 · 10 maps add up like random ones; twice
-    that is allowed.
+    A step is 1/127 of the largest number of a row, about three times its spread, and rounding errs by a step / √12,
+    once for the inputs and once for the weights. Errors of the two layers' 2 · 6 + 2 · 10 maps add up like random ones;
+    twice that is allowed.
     """
     rounding = 2 * (2 * 6 + 2 * 10) ** 0.5 * 2**0.5 * 3 / 127 / 12**0.5
     model = make(kind, norm_first=norm_first, width=48, heads=4, feed_forward=96)

@@ -1,4 +1,4 @@
-"""A record is true of its activation, and a hidden key has neither weight nor gradient, whatever the activation is at zero."""
+"""A record is true of its activation, and a hidden key has neither weight nor gradient."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ LIMITS = {
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_hidden_key_has_neither_weight_nor_gradient(activation: str, limit: str, deterministic: bool):
-    """Keys and values are the identity, so that q holds the scores, the output the weights and dQ the scores' gradients."""
+    """Keys and values are the identity, so q holds the scores, the output the weights and dQ the scores' gradients."""
     q = draw(1, 1, T, S, seed=1).requires_grad_()
     identity = torch.eye(S, device=DEVICE)[None, None]
     options = {"scale": 1.0, "activation": activation, "deterministic": deterministic}

@@ -1,5 +1,6 @@
-"""Compile the Hopper kernels for sm_90a without a GPU and print what they take; a program, for it needs a Triton that compiles.
+"""Compile the Hopper kernels for sm_90a without a GPU and print what they take.
 
+A program and not a test, because it needs a Triton that compiles.
 Where there is no GPU the tests run Triton's interpreter, which changes the language for the whole process.
 """
 

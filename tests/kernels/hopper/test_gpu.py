@@ -1,4 +1,4 @@
-"""The Hopper kernels on the device they are for, against the equations and against the plain kernels' choice of tiles."""
+"""The Hopper kernels on the device they are for, against the equations and the plain kernels' choice of tiles."""
 
 import random
 

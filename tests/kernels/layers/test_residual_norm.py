@@ -27,8 +27,12 @@ def equation(x, change, weight, bias, factors=1.0):
 
 def inputs(*shape, dtype=torch.float32):
     width = shape[-1]
-    return [draw(*shape, dtype=dtype, seed=1), draw(*shape, dtype=dtype, seed=2),
-            draw(width, dtype=dtype, seed=3), draw(width, dtype=dtype, seed=4)]  # fmt: skip
+    return [
+        draw(*shape, dtype=dtype, seed=1),
+        draw(*shape, dtype=dtype, seed=2),
+        draw(width, dtype=dtype, seed=3),
+        draw(width, dtype=dtype, seed=4),
+    ]
 
 
 def factors_of(shape, dropout, seed):

@@ -23,17 +23,24 @@ def empty_state(sentences: int, beam: int, capacity: int) -> Hypotheses:
         return torch.full(size, 99, dtype=dtype, device=DEVICE)
 
     return Hypotheses(
-        *(table(torch.float32, sentences, beam) for _ in range(3)), *(table(torch.int32, sentences, beam) for _ in range(3)),
-        table(torch.int32, sentences), table(torch.int32, sentences), table(torch.int32, entries),
-        table(torch.int32, entries), table(torch.int8, entries),
-    )  # fmt: skip
+        *(table(torch.float32, sentences, beam) for _ in range(3)),
+        *(table(torch.int32, sentences, beam) for _ in range(3)),
+        table(torch.int32, sentences),
+        table(torch.int32, sentences),
+        table(torch.int32, entries),
+        table(torch.int32, entries),
+        table(torch.int8, entries),
+    )
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), beam=st.integers(1, 5), vocabulary=st.integers(4, 40), alpha=st.sampled_from([0.0, 0.6, 1.5]),
+    seed=st.integers(0, 10**6),
+    beam=st.integers(1, 5),
+    vocabulary=st.integers(4, 40),
+    alpha=st.sampled_from([0.0, 0.6, 1.5]),
     limits=st.lists(st.integers(1, 6), min_size=1, max_size=4),
-)  # fmt: skip
+)
 def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limits):
     """Sentences are active in another order than they are stored, with padding between; done ones no longer change."""
     generator = torch.Generator().manual_seed(seed)
@@ -60,9 +67,15 @@ def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limi
             if sentence >= 0:
                 shown[entry, :, :kept], words[entry, :, :kept] = best[sentence], tokens[sentence].int()
         advance(
-            state, shown.flatten(0, 1).to(DEVICE), words.flatten(0, 1).to(DEVICE), **on_device, penalties=penalties,
-            sentences=len(active), vocabulary=vocabulary, eos=EOS,
-        )  # fmt: skip
+            state,
+            shown.flatten(0, 1).to(DEVICE),
+            words.flatten(0, 1).to(DEVICE),
+            **on_device,
+            penalties=penalties,
+            sentences=len(active),
+            vocabulary=vocabulary,
+            eos=EOS,
+        )
         search.advance(log_probs.flatten(0, 1))
         assert state.done.bool().tolist() == search.done.tolist()
         undone = ~search.done
@@ -103,7 +116,16 @@ def test_beam_bits_follow_the_parents_over_more_than_one_block():
         log_probs = torch.randn(2 * beam, vocabulary, generator=generator).log_softmax(-1)
         log_probs[:, :3] = -torch.inf
         best, tokens = log_probs.topk(2 * beam)
-        advance(state, best.to(DEVICE), tokens.int().to(DEVICE), *integers, penalties, sentences=2, vocabulary=vocabulary, eos=EOS)  # fmt: skip
+        advance(
+            state,
+            best.to(DEVICE),
+            tokens.int().to(DEVICE),
+            *integers,
+            penalties,
+            sentences=2,
+            vocabulary=vocabulary,
+            eos=EOS,
+        )
         parents = state.parents.view(2, capacity, beam)[:, step].tolist()
         wanted = [[[*wanted[sentence][parent], parent] for parent in parents[sentence]] for sentence in range(2)]
         seen = (beam_bits[:, None, : step + 1] >> torch.arange(beam, device=DEVICE)[:, None, None]) & 1

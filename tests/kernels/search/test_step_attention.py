@@ -1,4 +1,4 @@
-"""Attention of a decoding step is the equation over keys gathered by their ancestry, and the norm's parts come out right."""
+"""Attention of a decoding step is the equation over keys gathered by ancestry, and so are the parts of the norm."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def options(case, heads, width):
 @pytest.mark.parametrize(("case", "activation"), list(enumerate(ACTIVATIONS)))
 @pytest.mark.parametrize(("length", "skip_from"), [(0, 8), (1, 1), (70, 8), (70, 1)])
 def test_a_row_sees_its_prefix_and_itself(case, activation, length, skip_from, monkeypatch):
-    """Two sentences, padding and one that is done; positions of a prefix come from any beam; unused entries skipped or not."""
+    """Two sentences, padding and one that is done; a prefix comes from any beam; unused entries skipped or not."""
     monkeypatch.setattr(step_attention, "SKIP_UNUSED_FROM", skip_from)
     beam, heads, size, capacity = 3, 2, 12, 75
     width = heads * size
@@ -95,9 +95,16 @@ def test_blocks_see_the_keys_of_their_sentence(case, activation):
     keys, values = memory.split(width, dim=1)
     context, squares = (torch.full((11, n), 7.0, device=DEVICE) for n in (width, heads * groups_of(size)))
     attend_blocks(
-        q, keys, values, torch.tensor(table, dtype=torch.int32, device=DEVICE), Heads(heads, activation, gate, threshold),
-        context, squares, blocks=4, queries=5,
-    )  # fmt: skip
+        q,
+        keys,
+        values,
+        torch.tensor(table, dtype=torch.int32, device=DEVICE),
+        Heads(heads, activation, gate, threshold),
+        context,
+        squares,
+        blocks=4,
+        queries=5,
+    )
     assert (context[10] == 7.0).all(), "a row in no block"
     for first_q, n_q, first_k, n_k in table:
         rows, seen = slice(first_q, first_q + n_q), slice(first_k, first_k + n_k)

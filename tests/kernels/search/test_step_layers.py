@@ -22,8 +22,9 @@ def parts(rows, width, heads, count, first):
     return residual, output, norm, normed, (total if first else normed)
 
 
-@pytest.mark.parametrize(("rows", "width", "heads", "count", "first"), [
-    (1, 8, 0, 1, False), (5, 24, 3, 1, True), (7, 40, 2, 3, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "width", "heads", "count", "first"), [(1, 8, 0, 1, False), (5, 24, 3, 1, True), (7, 40, 2, 3, False)]
+)
 def test_residual_norm(rows, width, heads, count, first):
     residual, output, norm, normed, total = parts(rows, width, heads, count, first)
     x = torch.empty_like(residual)
@@ -32,8 +33,10 @@ def test_residual_norm(rows, width, heads, count, first):
     torch.testing.assert_close(residual.double(), total, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "width", "count", "first", "relu"), [
-    (1, 24, 1, False, False), (4, 40, 2, True, True), (19, 32, 4, False, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "width", "count", "first", "relu"),
+    [(1, 24, 1, False, False), (4, 40, 2, True, True), (19, 32, 4, False, False)],
+)
 def test_a_norm_and_its_product_in_one(rows, width, count, first, relu):
     residual, output, norm, normed, total = parts(rows, width, 0, count, first)
     weight, bias = draw(50, width, seed=7), draw(50, seed=8)
