@@ -16,6 +16,7 @@ SUITES = {
     "system": "whole programs",
     "test_layers.py": "who may import whom",
     "test_stems.py": "this file",
+    "test_annotations.py": "annotations of every function",
     "test_init.py": "rela/__init__.py",
     "attention/test_compile_export.py": "torch.compile, torch.export and autocast of every kind",
     "attention/test_copies.py": "copies and pickles of every kind",
