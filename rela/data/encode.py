@@ -37,20 +37,20 @@ class CountedCorpus:
     dropped: Counter[str]
 
 
-def count_pairs(corpus: Corpus, on_bad_line: str, tell: Progress) -> CountedCorpus:
+def count_pairs(corpus: Corpus, on_bad_line: str, progress: Progress) -> CountedCorpus:
     """The corpus with its number of usable pairs; a CorpusError if it has none."""
     kept, dropped = 0, Counter[str]()
     for kept, _ in enumerate(read_pairs(corpus.source, corpus.target, on_bad_line, dropped), start=1):
         if kept % CHUNK_PAIRS == 0:
-            tell("counting pairs", kept, None)
+            progress("counting pairs", kept, None)
     if kept == 0:
         reasons = in_words(dropped) or "no lines"
         raise CorpusError(f"{corpus.source} and {corpus.target} hold no usable pair: {reasons}")
-    tell("counting pairs", kept, kept)
+    progress("counting pairs", kept, kept)
     return CountedCorpus(corpus, kept, dropped)
 
 
-def sample_lines(corpora: list[Corpus], usable: int, config: DataConfig, tell: Progress) -> Iterator[str]:
+def sample_lines(corpora: list[Corpus], usable: int, config: DataConfig, progress: Progress) -> Iterator[str]:
     """Both lines of pairs drawn without replacement from all corpora, in one pass (Knuth's Algorithm S)."""
     generator = random.Random(config.seed)
     wanted = min(usable, max(1, config.vocabulary_sample // 2))
@@ -62,9 +62,9 @@ def sample_lines(corpora: list[Corpus], usable: int, config: DataConfig, tell: P
                 yield target
                 wanted -= 1
                 if (size - wanted) % CHUNK_PAIRS == 0:
-                    tell(stage, size - wanted, size)
+                    progress(stage, size - wanted, size)
                 if wanted == 0:
-                    tell(stage, size, size)
+                    progress(stage, size, size)
                     return
             left -= 1
 
@@ -75,7 +75,7 @@ def encode_split(
     writer: ShardWriter,
     config: DataConfig,
     threads: int | None,
-    tell: Progress,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Write the pairs of one split to shards drawn at random; what `meta.json` says about the split."""
     usable = sum(counted.usable for counted in corpora)
@@ -90,7 +90,7 @@ def encode_split(
             pairs = list(keep(encoded, config.max_tokens, config.max_ratio, dropped))
             writer.add(pairs, generator.integers(writer.shards, size=len(pairs)), number)
             done += len(chunk)
-            tell(f"encoding {writer.split}", done, usable)
+            progress(f"encoding {writer.split}", done, usable)
     facts = writer.facts()
     if not facts["pairs"]:
         raise CorpusError(f"no pair of the {writer.split} split is left: {in_words(dropped)}")

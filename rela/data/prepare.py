@@ -142,16 +142,16 @@ def write_ids(
     partial: Path,
     subwords: Subwords | None,
     threads: int | None,
-    tell: Progress,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Write the vocabulary, learnt if none is given, and the shards of all splits to the folder `partial`.
 
     Returns what `meta.json` says about them.
     """
-    counted = [count_pairs(corpus, config.on_bad_line, tell) for corpus in corpora]
+    counted = [count_pairs(corpus, config.on_bad_line, progress) for corpus in corpora]
     splits = {split: [item for item in counted if item.corpus.split == split] for split in names_of(corpora)}
     if subwords is None:
-        subwords = learn_subwords(splits["train"], config, tell)
+        subwords = learn_subwords(splits["train"], config, progress)
     subwords.save(partial / VOCABULARY)
     (partial / IDS).mkdir()
     facts = {}
@@ -159,7 +159,7 @@ def write_ids(
         # Valid and test keep the order of their files, in one shard.
         shards = -(-sum(item.usable for item in members) // config.shard_pairs) if split == "train" else 1
         writer = ShardWriter(partial / IDS, split, shards, subwords.size)
-        facts[split] = encode_split(members, subwords, writer, config, threads, tell)
+        facts[split] = encode_split(members, subwords, writer, config, threads, progress)
     return {"vocabulary": {"size": subwords.size, "sha256": subwords.sha256}, "splits": facts}
 
 
@@ -168,10 +168,10 @@ def names_of(corpora: list[Corpus]) -> list[str]:
     return list(dict.fromkeys(corpus.split for corpus in corpora))
 
 
-def learn_subwords(training: list[CountedCorpus], config: DataConfig, tell: Progress) -> Subwords:
+def learn_subwords(training: list[CountedCorpus], config: DataConfig, progress: Progress) -> Subwords:
     """A vocabulary learnt from a sample of the training text."""
     usable = sum(item.usable for item in training)
-    sample = sample_lines([item.corpus for item in training], usable, config, tell)
+    sample = sample_lines([item.corpus for item in training], usable, config, progress)
     coverage = config.character_coverage
     return train_subwords(sample, config.vocabulary_size, seed=config.seed, character_coverage=coverage)
 

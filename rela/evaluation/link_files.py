@@ -11,7 +11,7 @@ from pathlib import Path
 Link = tuple[int, int]  # (source word, target word), both counted from 0
 
 FORMATS = ("auto", "talp", "pharaoh", "naacl")
-TELLING = 10  # sentences: if none of so many links its first word, words are counted from 1
+ENOUGH_TO_WARN = 10  # sentences: if none of so many links its first word, words are counted from 1
 MOST_SENTENCES = 10_000_000  # a NAACL sentence number beyond this is a broken file, not a corpus
 
 _TALP = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
@@ -56,7 +56,7 @@ def read_links(
     reader = _read_naacl if format == "naacl" else _read_talp
     found = [_gold(sentence, flip) for sentence in reader(lines, path, one_based, possible_too=format != "pharaoh")]
     linked = [gold.possible for gold in found if gold.possible]
-    if not one_based and len(linked) >= TELLING and all(min(link) > 0 for links in linked for link in links):
+    if not one_based and len(linked) >= ENOUGH_TO_WARN and all(min(link) > 0 for links in linked for link in links):
         warnings.warn(
             f"{path}: no link has a word 0; where words are counted from 1, say that it is one-based", stacklevel=2
         )

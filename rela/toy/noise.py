@@ -35,17 +35,15 @@ def _long_words(sentence: str) -> set[str]:
 def _insert(pair: ToyPair, random: Random) -> ToyPair:
     """An unrelated German sentence before or after the target; the links stay with their words."""
     present = _long_words(pair.source) | _long_words(pair.target)
-    strangers = generate(100, seed=int(random.random() * 2**32))
-    stranger = next(
-        stranger.target
-        for stranger in strangers
-        if present.isdisjoint(_long_words(stranger.source) | _long_words(stranger.target))
+    others = generate(100, seed=int(random.random() * 2**32))
+    unrelated = next(
+        other.target for other in others if present.isdisjoint(_long_words(other.source) | _long_words(other.target))
     )
     if random.random() < 0.5:
-        return replace(pair, target=f"{pair.target} {stranger}")
-    shift = len(stranger.split())
+        return replace(pair, target=f"{pair.target} {unrelated}")
+    shift = len(unrelated.split())
     links = tuple((source, target + shift) for source, target in pair.links)
-    return replace(pair, target=f"{stranger} {pair.target}", links=links)
+    return replace(pair, target=f"{unrelated} {pair.target}", links=links)
 
 
 def phrase_spans(links: Links, length: int) -> list[tuple[int, int]]:
