@@ -20,6 +20,7 @@ from rela.attention.kinds import NORMS, PRESETS, Kind
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.norms import GatedRMSNorm, LayerNorm, RMSNorm
 from rela.attention.packed import attend_packed
+from rela.attention.pretrained import register_transformers
 from rela.attention.replace import replace_attention
 from rela.attention.sparsity import collect_sparsity_penalty, null_rate, sparsity_penalty, sparsity_rate
 
@@ -37,6 +38,7 @@ __all__ = [
     "attention_weights",
     "collect_sparsity_penalty",
     "null_rate",
+    "register_transformers",
     "replace_attention",
     "sparsity_penalty",
     "sparsity_rate",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -11,34 +11,47 @@ from torch import Tensor, nn
 
 from rela.attention import checks
 from rela.attention.dispatch import attend_heads, attention_weights
-from rela.attention.kinds import Kind, kind_of
+from rela.attention.kinds import Kind
+from rela.attention.masks import combine_masks
 from rela.attention.norms import make_norm
+from rela.attention.sparsity import check_target, threshold_penalty
 
 IMPLEMENTATION = "rela"
 """The name under which `transformers` knows us."""
 ATTACHED = "rela_attention"
 """The name of what is added to each attention: its norm is in the state dict, and trained."""
-HEADS, HEAD_SIZES = (
-    ("num_heads", "num_attention_heads", "n_heads"),
-    ("head_dim", "attention_head_size", "key_value_proj_dim"),
-)
-FOREIGN = ("softcap", "s_aux")
-"""What some models' softmax also does with the scores, and we do not."""
+HEADS = ("num_heads", "num_attention_heads", "n_heads")
+HEAD_SIZES = ("head_dim", "attention_head_size", "key_value_proj_dim", "head_size")
+FOREIGN = {"softcap": "attn_logit_softcapping", "s_aux": "sinks"}
+"""What some models' softmax also does with the scores, and we do not: as an argument, and as an attribute before."""
 
 
 class Attached(nn.Module):
     """What an attention of somebody else's needs to compute ours: the kind, its norm over the merged heads, θ."""
 
     def __init__(
-        self, kind: Kind, heads: int, head_size: int, threshold: float | str, backend: str, like: Tensor
+        self,
+        kind: Kind,
+        heads: int,
+        head_size: int,
+        like: Tensor,
+        threshold: float | str = 0.0,
+        target_sparsity: float | None = None,
+        backend: str = "auto",
     ) -> None:
         super().__init__()
         learned = threshold == "learned"
         checks.check_own_threshold(kind, threshold)
         checks.check_options(kind, heads, 0.0 if learned else float(threshold), 0.0, backend)
-        self.kind, self.backend = kind, backend
+        check_target(target_sparsity, threshold, kind)
+        self.kind, self.backend, self.target_sparsity = kind, backend, target_sparsity
         self.norm = make_norm(kind.norm, heads * head_size, device=like.device, dtype=like.dtype)
         self.threshold = nn.Parameter(torch.zeros_like(like[:1]).expand(heads).clone()) if learned else threshold
+        self.penalty: Tensor | None = None
+
+    def __getstate__(self) -> dict:
+        # The penalty belongs to one forward and its graph, neither of which can be copied or stored.
+        return {**super().__getstate__(), "penalty": None}
 
 
 def is_hugging_face(module: nn.Module) -> bool:
@@ -51,8 +64,29 @@ def attentions(model: nn.Module) -> dict[str, nn.Module]:
     return {
         name: module
         for name, module in model.named_modules()
-        if "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(type(module).forward).__code__.co_names
+        if hasattr(forward := inspect.unwrap(type(module).forward), "__code__")
+        and "ALL_ATTENTION_FUNCTIONS" in forward.__code__.co_names
     }
+
+
+def not_exchanged(model: nn.Module, exchanged: Iterable[str]) -> dict[str, str]:
+    """The attentions of Hugging Face models inside `model` that are not exchanged, by name, and why.
+
+    An attention is what its class calls one, if it has weights and neither holds nor is held by an exchanged one.
+    """
+    names, left = set(exchanged), dict[str, str]()
+    inside = {id(module) for part in model.modules() if is_hugging_face(part) for module in part.modules()}
+    for name, module in model.named_modules():
+        if "Attention" not in type(module).__name__ or id(module) not in inside or not list(module.parameters()):
+            continue
+        if not any(holds(one, name) or holds(name, one) for one in names | left.keys()):
+            left[name] = f"{type(module).__name__} does not use the attention interface of transformers"
+    return left
+
+
+def holds(outer: str, inner: str) -> bool:
+    """Whether the module named `inner` is the one named `outer` or lies inside it."""
+    return inner == outer or inner.startswith(f"{outer}.")
 
 
 def shape_of(module: Any, name: str) -> tuple[int, int]:
@@ -66,6 +100,14 @@ def shape_of(module: Any, name: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
+def check_scores(module: nn.Module, name: str, kind: Kind) -> None:
+    """An attention does nothing else with its scores."""
+    if strange := [word for word in FOREIGN.values() if getattr(module, word, None) is not None]:
+        raise ValueError(
+            f"{name} is a {type(module).__name__} with {', '.join(strange)}, which {kind.weights} has no place for"
+        )
+
+
 def some_weight(module: nn.Module, model: nn.Module) -> Tensor:
     """A parameter of an attention, flat: what is attached has its device and type, for layers may be on many devices.
 
@@ -75,48 +117,85 @@ def some_weight(module: nn.Module, model: nn.Module) -> Tensor:
     return next(parameter for parameter in parameters if parameter.is_floating_point()).detach().flatten()
 
 
-def choose(model: Any, looking: Collection[Any]) -> None:
-    """Let a model, each model inside it and all that look an attention up find ours.
+def make_attached(model: nn.Module, kind: Kind, **options: Any) -> dict[str, Attached]:
+    """What each attention of a model needs, by the attention's name; nothing is changed yet."""
+    made = {}
+    for name, module in attentions(model).items():
+        check_scores(module, name, kind)
+        made[name] = Attached(kind, *shape_of(module, name), some_weight(module, model), **options)
+    return made
 
-    Where one of them refuses, all stay as they were.
+
+def attach(model: nn.Module, made: Mapping[str, Attached]) -> Callable[[], None]:
+    """Give each attention what was made for it and let it be used; the answer puts back what was there before."""
+    looking = {name: model.get_submodule(name) for name in made}
+    before = {name: getattr(module, ATTACHED, None) for name, module in looking.items()}
+    put_back = choose(model, looking.values())
+    for name, module in looking.items():
+        module.add_module(ATTACHED, made[name].train(module.training))
+
+    def undo() -> None:
+        put_back()
+        for name, module in looking.items():
+            delattr(module, ATTACHED)
+            if before[name] is not None:
+                module.add_module(ATTACHED, before[name])
+
+    return undo
+
+
+def configurations(parts: Iterable[Any]) -> list[Any]:
+    """The configurations of models and attentions and those inside them, each once."""
+    found: dict[int, Any] = {}
+    waiting = [part.config for part in parts if getattr(part, "config", None) is not None]
+    while waiting:
+        config = waiting.pop()
+        if id(config) not in found:
+            found[id(config)] = config
+            waiting += [inner for name in config.sub_configs if (inner := getattr(config, name, None)) is not None]
+    return list(found.values())
+
+
+def choose(model: nn.Module, looking: Iterable[Any]) -> Callable[[], None]:
+    """Let each Hugging Face model inside `model` and all that look an attention up find ours.
+
+    Where one of them refuses, all stay as they were. The answer puts back what they found before.
     """
-    parts = [part for part in model.modules() if is_hugging_face(part)]
-    configs = {id(module.config): module.config for module in (*parts, *looking)}
-    for config in list(configs.values()):
-        configs |= {id(inner): inner for name in config.sub_configs if (inner := getattr(config, name, None))}
-    before = [(config, config._attn_implementation_internal) for config in configs.values()]
+    parts: list[Any] = [part for part in model.modules() if is_hugging_face(part)]
+    before = [(config, config._attn_implementation_internal) for config in configurations((*parts, *looking))]
+
+    def put_back() -> None:
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
+
     try:
         for part in parts:
             part.set_attn_implementation(IMPLEMENTATION)
     except Exception:
-        for config, implementation in before:
-            config._attn_implementation_internal = implementation
+        put_back()
         raise
     # Some attentions hold a copy of the configuration, out of their model's reach (T5, models made of two others).
     for attention in looking:
         attention.config._attn_implementation_internal = IMPLEMENTATION
+    return put_back
 
 
-def replace_in_transformers(
-    model: Any, kind: str | Kind, *, threshold: float | str = 0.0, backend: str = "auto"
-) -> dict[str, str]:
-    """Let every attention of a Hugging Face model be of `kind`, its projections kept; their classes by name."""
-    from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+def mask_of(*, config: Any = None, allow_is_causal_skip: bool = True, **arguments: Any) -> Tensor | None:
+    """What `transformers` calls for a mask: [B, 1, T, S], True where a query may look, or None where `forward` knows.
 
-    kind, found = kind_of(kind), attentions(model)
-    if not found:
-        raise ValueError(f"{type(model).__name__} leaves no attention to the interface of transformers")
-    made = {
-        name: Attached(kind, *shape_of(module, name), threshold, backend, some_weight(module, model))
-        for name, module in found.items()
-    }
-    AttentionInterface.register(IMPLEMENTATION, forward)
-    AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
-    choose(model, found.values())
-    for name, module in found.items():
-        module.add_module(ATTACHED, made[name].train(module.training))
-    return {name: type(module).__name__ for name, module in found.items()}
+    It knows that a sequence is causal, from the attention's `is_causal`, and then takes queries and keys to end
+    together. So a causal mask is left out only where they do, which the keys of a static cache do not. What masks a
+    model needs is in its configuration (`rela.attention.pretrained.masks_of`).
+    """
+    from transformers.masking_utils import eager_mask, sdpa_mask
+
+    needed = (getattr(config, "rela", None) or {}).get("masks")
+    if needed == "additive":
+        return eager_mask(**arguments, config=config)
+    last_query = arguments.get("q_offset", torch.nan) + arguments.get("q_length", torch.nan)
+    together = not isinstance(last_query, Tensor) and last_query == arguments["kv_offset"] + arguments["kv_length"]
+    skip = allow_is_causal_skip and together and needed == "implied"
+    return sdpa_mask(**arguments, config=config, allow_is_causal_skip=skip)
 
 
 def forward(
@@ -138,13 +217,20 @@ def forward(
         raise ValueError(
             f"{type(module).__name__} brings {', '.join(strange)}, which {ours.kind.weights} has no place for"
         )
+    queries, keys = query.size(2), key.size(2)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    limits: dict[str, Any] = {
-        "mask": with_bias(attention_mask, others.get("position_bias")),
-        "causal": bool(causal) and attention_mask is None and query.size(2) > 1,  # as for SDPA: a mask says all
-        "scale": scaling,
-        "threshold": ours.threshold,
-    }
+    causal = bool(causal) and attention_mask is None and queries > 1  # as for SDPA: a mask says all
+    if causal and queries != keys:
+        raise ValueError(
+            f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
+        )
+    mask = with_bias(attention_mask, others.get("position_bias"))
+    limits: dict[str, Any] = {"mask": mask, "causal": causal, "scale": scaling, "threshold": ours.threshold}
+    if module.training and ours.target_sparsity is not None:
+        assert isinstance(ours.threshold, Tensor)
+        scale = query.size(-1) ** -0.5 if scaling is None else scaling
+        allowed, bias = combine_masks(mask, None, causal, queries, keys, query.device)
+        ours.penalty = threshold_penalty(query, key, scale, allowed, bias, ours.threshold, ours.target_sparsity)
     dropout = dropout if module.training else 0.0
     context = attend_heads(query, key, value, ours.kind, **limits, dropout=dropout, backend=ours.backend)
     merged = context.transpose(1, 2).flatten(2)  # [B, T, H·D]

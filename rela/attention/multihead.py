@@ -19,7 +19,7 @@ from rela.attention.module_checks import check_batch, check_cache, check_inputs,
 from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
 from rela.attention.packed import attend_sentences
-from rela.attention.sparsity import sparsity_penalty
+from rela.attention.sparsity import check_target, threshold_penalty
 from rela.device import Device
 from rela.packing import Packing, allowed_pairs
 
@@ -113,11 +113,7 @@ class MultiheadAttention(nn.Module):
         checks.check_options(
             self.kind, self.num_heads, 0.0 if threshold == "learned" else float(threshold), self.dropout, self.backend
         )
-        if self.target_sparsity is not None:
-            if not checks.is_number(self.target_sparsity) or not 0.0 <= self.target_sparsity <= 1.0:
-                raise ValueError(f"target_sparsity is {self.target_sparsity!r}; wanted a rate in [0, 1]")
-            if threshold != "learned" or self.kind.weights not in ("relu", "relu2"):
-                raise ValueError('target_sparsity is set; wanted threshold="learned" and relu or relu2 weights with it')
+        check_target(self.target_sparsity, threshold, self.kind)
 
     def reset_parameters(self) -> None:
         """As torch.nn.MultiheadAttention starts them; a learned threshold starts at zero, where ReLA is."""
@@ -292,10 +288,9 @@ class MultiheadAttention(nn.Module):
     def store_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
         """Store the sparsity penalty of this forward; its gradient moves the thresholds and nothing else."""
         assert self.target_sparsity is not None
-        with torch.no_grad():
-            scores = reference.attention_scores(q, k, self.head_dim**-0.5, bias).float()
         assert isinstance(self.threshold, nn.Parameter)
-        self.penalty = sparsity_penalty(scores - self.threshold[:, None, None].float(), self.target_sparsity, allowed)
+        scale = self.head_dim**-0.5
+        self.penalty = threshold_penalty(q, k, scale, allowed, bias, self.threshold, self.target_sparsity)
 
     def some_weight(self) -> Tensor:
         """A projection, for its type and device."""

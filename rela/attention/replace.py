@@ -2,74 +2,150 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from rela.attention.hugging_face import is_hugging_face, replace_in_transformers
-from rela.attention.kinds import Kind
+from rela.attention.hugging_face import attach, is_hugging_face, make_attached, not_exchanged
+from rela.attention.kinds import Kind, kind_of
 from rela.attention.multihead import MultiheadAttention
+from rela.attention.pretrained import configure, register_transformers
+
+TORCH = "torch.nn.MultiheadAttention"
+# Shared by the old and the new module, so that a handle got from the old removes its hook from both.
+HOOKS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What `replace_attention` did: the model, and the names of the attentions it exchanged."""
+    """What `replace_attention` did: the model, and the names of the attentions it exchanged.
+
+    `left` are the attentions it could not exchange, and why. `added` are the parameters that came with the new
+    attentions, norms and thresholds: an optimiser made before must be given them.
+    """
 
     module: nn.Module
     names: tuple[str, ...]
     kind: str | Kind
-    what: str = "torch.nn.MultiheadAttention"
+    what: str = TORCH
+    left: Mapping[str, str] = field(default_factory=dict)
+    added: tuple[nn.Parameter, ...] = ()
+    put_back: Callable[[], nn.Module] | None = field(default=None, repr=False, compare=False)
+
+    def undo(self) -> nn.Module:
+        """The model with its old attentions back in place, their projections as trained since."""
+        if self.put_back is None:
+            raise ValueError("this Replacement was not made by rela.replace_attention; wanted one that was")
+        return self.put_back()
 
     def __str__(self) -> str:
         listed = ", ".join(name or "(the module itself)" for name in self.names)
         kind = self.kind if isinstance(self.kind, str) else f"{self.kind.weights}+{self.kind.norm}"
-        return f"{len(self.names)} × {self.what}, now {kind}: {listed}"
+        return f"{len(self.names)} × {self.what}, now {kind}: {listed}{self.what_is_left()}"
+
+    def what_is_left(self) -> str:
+        return "".join(f"; {name} is left as it was: {reason}" for name, reason in self.left.items())
 
 
 def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options: Any) -> Replacement:
-    """Exchange every `nn.MultiheadAttention` inside `module`, in place, for one of `kind` with the same projections.
+    """Exchange every attention inside `module`, in place, for one of `kind` with the same projections.
 
-    `options` go to `MultiheadAttention` (threshold, backend, …). The answer names what was exchanged; if
-    `module` itself is an `nn.MultiheadAttention`, the new one is `.module` of the answer. A model of Hugging Face
-    keeps its attention modules, whose inside becomes ours; its options are threshold and backend. ReLA is a
-    drop-in by shape, not by function: a model trained with softmax must be trained on after the exchange.
+    Exchanged is each `nn.MultiheadAttention`, and what a model of Hugging Face computes inside its attention modules,
+    which stay. `options` go to `MultiheadAttention`; Hugging Face's take threshold, target_sparsity and backend. The
+    answer names what was exchanged and what could not be, and can `undo()` it; if `module` itself is an
+    `nn.MultiheadAttention`, the new one is `.module` of the answer. Parameters stay the same objects. ReLA is a drop-in
+    by shape, not by function: a model trained with softmax must be trained on after the exchange.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is a {type(module).__name__}; wanted a torch.nn.Module")
     if isinstance(module, nn.MultiheadAttention):
-        return Replacement(from_torch(module, kind, **options), ("",), kind)
+        new = from_torch(module, kind, **options)
+        return Replacement(new, ("",), kind, added=added_parameters(module, new), put_back=lambda: module)
     places = [
         (f"{parent_name}.{name}".lstrip("."), parent, name, child)
         for parent_name, parent in module.named_modules()
         for name, child in parent._modules.items()  # named_children leaves out a child's second name
         if isinstance(child, nn.MultiheadAttention)
     ]
-    if not places and is_hugging_face(module):
-        found = replace_in_transformers(module, kind, **options)
-        return Replacement(module, tuple(found), kind, " or ".join(sorted(set(found.values()))))
-    if not places:
-        raise ValueError(f"{type(module).__name__} holds no torch.nn.MultiheadAttention to replace")
     # All are made before the first is put in place, so that an error leaves the model as it was; one attention
     # used in two places stays one.
+    hugging_face = any(is_hugging_face(part) for part in module.modules())
+    attached = make_attached(module, kind_of(kind), **options) if hugging_face else {}
     exchanged: dict[nn.Module, MultiheadAttention] = {}
     for path, _, _, child in places:
         if child not in exchanged:
             exchanged[child] = from_torch(child, kind, path, **options)
+    if not places and not attached:
+        missing = "leaves no attention to the interface of transformers" if hugging_face else f"holds no {TORCH}"
+        raise ValueError(f"{type(module).__name__} {missing} to replace")
+    names = (*attached, *(path for path, *_ in places))
+    left = not_exchanged(module, names) if hugging_face else {}
+    undone: list[Callable[[], object]] = []
+    classes = {name: type(module.get_submodule(name)).__name__ for name in attached}
+    if hugging_face:
+        register_transformers()
+        undone += [attach(module, attached), configure(module, saved_options(kind, **options), left)]
+    undone.append(put_in_place(module, places, exchanged))
+
+    def put_back() -> nn.Module:
+        while undone:
+            undone.pop()()
+        return module
+
+    what = " or ".join(sorted({*classes.values(), *([TORCH] if places else [])}))
+    added = [parameter for new in attached.values() for parameter in new.parameters()]
+    added += [parameter for old, new in exchanged.items() for parameter in added_parameters(old, new)]
+    replacement = Replacement(module, names, kind, what, left, tuple(added), put_back)
+    if left:
+        warnings.warn(f"rela.replace_attention{replacement.what_is_left()}", stacklevel=2)
+    return replacement
+
+
+def put_in_place(
+    module: nn.Module,
+    places: list[tuple[str, nn.Module, str, nn.MultiheadAttention]],
+    exchanged: Mapping[nn.Module, nn.Module],
+) -> Callable[[], None]:
+    """Exchange the children at `places`; the answer puts the old ones back."""
     for _, parent, name, child in places:
         setattr(parent, name, exchanged[child])
-    for part in module.modules():
-        if isinstance(part, nn.TransformerEncoder):
-            part.enable_nested_tensor = part.use_nested_tensor = False  # nested tensors are for torch's own fused layer
-    return Replacement(module, tuple(path for path, *_ in places), kind)
+    encoders = [part for part in module.modules() if isinstance(part, nn.TransformerEncoder)] if places else []
+    nested = [(part, part.enable_nested_tensor, part.use_nested_tensor) for part in encoders]
+    for part in encoders:
+        part.enable_nested_tensor = part.use_nested_tensor = False  # nested tensors are for torch's own fused layer
+
+    def undo() -> None:
+        for _, parent, name, child in places:
+            setattr(parent, name, child.train(exchanged[child].training))
+        for part, enabled, used in nested:
+            part.enable_nested_tensor, part.use_nested_tensor = enabled, used
+
+    return undo
+
+
+def saved_options(
+    kind: str | Kind, threshold: float | str = 0.0, target_sparsity: float | None = None, backend: str = "auto"
+) -> dict[str, Any]:
+    """The options of an exchange as a configuration holds them."""
+    found = kind_of(kind)
+    name = kind if isinstance(kind, str) else f"{found.weights}+{found.norm}"
+    return {"kind": name, "threshold": threshold, "target_sparsity": target_sparsity, "backend": backend}
 
 
 def from_torch(
     old: nn.MultiheadAttention, kind: str | Kind = "rela-g", path: str = "module", **options: Any
 ) -> MultiheadAttention:
-    """A MultiheadAttention of `kind` that holds the projections of `old`; `path` names it in errors."""
+    """A MultiheadAttention of `kind` that shares the projections and hooks of `old`; `path` names it in errors."""
     if options.get("num_kv_heads") not in (None, old.num_heads):
         raise ValueError(f"num_kv_heads is {options['num_kv_heads']}; wanted {old.num_heads}, to keep the projections")
+    if type(old).forward is not nn.MultiheadAttention.forward:
+        raise ValueError(f"{path} is a {type(old).__name__} with its own forward; wanted a plain {TORCH}")
     new = MultiheadAttention(
         old.embed_dim,
         old.num_heads,
@@ -86,8 +162,17 @@ def from_torch(
         **options,
     )
     if extra := old.state_dict().keys() - new.state_dict().keys():
-        raise ValueError(f"{path} also holds {', '.join(sorted(extra))}; wanted a plain torch.nn.MultiheadAttention")
-    new.load_state_dict(old.state_dict(), strict=False)  # what is missing are the norm and the threshold
-    for name, parameter in old.named_parameters():
-        new.get_parameter(name).requires_grad_(parameter.requires_grad)
+        raise ValueError(f"{path} also holds {', '.join(sorted(extra))}; wanted a plain {TORCH}")
+    # The same parameters, not copies: what they are tied to and the optimisers that hold them stay valid.
+    for name, parameter in old.named_parameters(recurse=False):
+        setattr(new, name, parameter)
+    new.out_proj = old.out_proj
+    for name in HOOKS:
+        setattr(new, name, getattr(old, name))
     return new.train(old.training)
+
+
+def added_parameters(old: nn.Module, new: nn.Module) -> tuple[nn.Parameter, ...]:
+    """The parameters that `new` has and `old` has not."""
+    known = {id(parameter) for parameter in old.parameters()}
+    return tuple(parameter for parameter in new.parameters() if id(parameter) not in known)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rela.attention import reference
 from rela.attention.checks import is_number, shape
+from rela.attention.kinds import Kind
 
 
 def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
@@ -50,13 +52,38 @@ def sparsity_penalty(scores: Tensor, target: float, allowed: Tensor | None = Non
     return (1.0 - density.sum((0, 2, 3)) / count - target).square().mean()
 
 
+def threshold_penalty(
+    q: Tensor, k: Tensor, scale: float, allowed: Tensor | None, bias: Tensor | None, threshold: Tensor, target: float
+) -> Tensor:
+    """The sparsity penalty of q over k for a learned threshold [H]; its gradient moves the threshold and nothing else.
+
+    It has that gradient under `no_grad` too, which is where reentrant checkpointing runs a forward.
+    """
+    with torch.no_grad():
+        scores = reference.attention_scores(q, k, scale, bias).float()
+    with torch.enable_grad():
+        return sparsity_penalty(scores - threshold[:, None, None].float(), target, allowed)
+
+
+def check_target(target: float | None, threshold: float | str, kind: Kind) -> None:
+    """What a module is given as its `target_sparsity`: None, or a rate where there is a threshold to move."""
+    if target is None:
+        return
+    if not is_number(target) or not 0.0 <= target <= 1.0:
+        raise ValueError(f"target_sparsity is {target!r}; wanted a rate in [0, 1]")
+    if threshold != "learned" or kind.weights not in ("relu", "relu2"):
+        raise ValueError('target_sparsity is set; wanted threshold="learned" and relu or relu2 weights with it')
+
+
 def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
     """The sum of the penalties that the attentions inside `module` left behind in their last training forward.
 
     Zero where none has a `target_sparsity`. Add it, times a factor, to the loss.
     """
     attentions = [part for part in module.modules() if getattr(part, "target_sparsity", None) is not None]
-    penalties = [attention.penalty for attention in attentions if isinstance(attention.penalty, Tensor)]
+    # Each once: what torch.compile wraps around an attention answers with the penalty of the attention inside.
+    once = {id(attention.penalty): attention.penalty for attention in attentions}
+    penalties = [penalty for penalty in once.values() if isinstance(penalty, Tensor)]
     # One device after another: the parts of a model may lie on several.
     return sum((penalty.to(penalties[0].device) for penalty in penalties[1:]), penalties[0]) if penalties else 0.0
 

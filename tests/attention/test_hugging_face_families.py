@@ -1,0 +1,151 @@
+"""Every family of Hugging Face models: no query sees what comes after it, and softmax of ours is the model's own.
+
+With no cache, a dynamic and a static one; without padding, padded on the left and on the right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import rela
+from tests.attention.hugging_face_models import DECODERS, READERS, TRANSLATORS, make
+
+transformers = pytest.importorskip("transformers")
+if not hasattr(transformers, "AttentionInterface"):
+    pytest.skip("this release of transformers has no attention interface", allow_module_level=True)
+
+T, MORE = 7, 3
+"""Tokens of the prompt, and of what is decoded after it."""
+IDS = torch.randint(2, 60, (2, T + MORE), generator=torch.Generator().manual_seed(1))
+SOURCE = torch.randint(2, 60, (2, 9), generator=torch.Generator().manual_seed(2))
+PADDINGS = ("none", "left", "right")
+CACHES = ("none", "dynamic", "static")
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+CAUSAL = [*DECODERS, *TRANSLATORS]
+pytestmark = pytest.mark.filterwarnings("ignore:rela.replace_attention")
+
+
+def real(padding: str, tokens: int) -> Tensor:
+    """[2, tokens], False where the second sentence has two tokens of padding."""
+    kept = torch.ones(2, tokens, dtype=torch.bool)
+    if padding == "left":
+        kept[1, :2] = False
+    if padding == "right":
+        kept[1, T - 2 : T] = False
+    return kept
+
+
+def cache_of(model: Any, cache: str) -> Any:
+    """A cache that one forward fills, or None; that of an encoder-decoder also keeps what the encoder said."""
+    if cache == "none":
+        return None
+
+    def one() -> Any:
+        if cache == "dynamic":
+            return transformers.DynamicCache(config=model.config.get_text_config(decoder=True))
+        return transformers.StaticCache(config=model.config.get_text_config(decoder=True), max_cache_len=T + MORE + 2)
+
+    return transformers.EncoderDecoderCache(one(), transformers.DynamicCache()) if is_translator(model) else one()
+
+
+def is_translator(model: Any) -> bool:
+    return model.config.is_encoder_decoder
+
+
+def logits(
+    model: Any, ids: Tensor, kept: Tensor | None, cache: Any = None, source_kept: Tensor | None = None
+) -> Tensor:
+    """The logits of `ids`; `kept` masks them together with what is in the cache already."""
+    mask = None if kept is None else kept.long()
+    options: dict[str, Any] = {"past_key_values": cache, "use_cache": cache is not None}
+    if not is_translator(model):
+        return model(input_ids=ids, attention_mask=mask, **options).logits
+    options |= {"decoder_input_ids": ids, "decoder_attention_mask": mask}
+    if isinstance(model, transformers.WhisperForConditionalGeneration):
+        features = torch.randn(2, 4, 18, generator=torch.Generator().manual_seed(3))
+        return model(input_features=features, **options).logits
+    source_mask = None if source_kept is None else source_kept.long()
+    return model(input_ids=SOURCE, attention_mask=source_mask, **options).logits
+
+
+def situations(model: Any) -> dict[str, Tensor]:
+    """The logits of the prompt at its real tokens, and after it of the tokens decoded step by step."""
+    found = {}
+    for padding in PADDINGS:
+        kept = real(padding, T + MORE)
+        source_kept = real(padding, 9)
+        for cache_name in CACHES:
+            prompt = None if padding == "none" and cache_name != "static" else kept[:, :T]
+            for given in (prompt, None) if padding == "none" else (prompt,):
+                cache = cache_of(model, cache_name)
+                key = f"{padding} {cache_name} {'mask' if given is not None else 'no mask'}"
+                out = logits(model, IDS[:, :T], given, cache, source_kept)
+                found[key] = out[kept[:, :T]]
+                if cache is None or padding == "right":
+                    continue
+                for t in range(T, T + MORE):
+                    step_mask = None if given is None else kept[:, : t + 1]
+                    found[f"{key} {t}"] = logits(model, IDS[:, t : t + 1], step_mask, cache, source_kept)
+    return found
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_our_softmax_is_the_model_s_own_in_every_situation(name: str):
+    model = make(name)
+    with torch.no_grad():
+        before = situations(model)
+        rela.replace_attention(model, "softmax")
+        after = situations(model)
+    for situation, wanted in before.items():
+        torch.testing.assert_close(after[situation], wanted, **CLOSE, msg=lambda text, s=situation: f"{s}: {text}")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_our_softmax_is_an_encoder_s_own(name: str):
+    model = make(name)
+    for padding in PADDINGS:
+        kept = real(padding, T)
+        with torch.no_grad():
+            before = model(input_ids=IDS[:, :T], attention_mask=kept.long())[0][kept]
+            replaced = rela.replace_attention(model, "softmax")
+            torch.testing.assert_close(
+                model(input_ids=IDS[:, :T], attention_mask=kept.long())[0][kept], before, **CLOSE
+            )
+            replaced.undo()
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_nothing_before_the_last_token_moves_with_it(name: str):
+    model = make(name)
+    rela.replace_attention(model, "rela-g")
+    other = IDS[:, :T].clone()
+    other[:, -1] = (other[:, -1] - 1) % 58 + 2
+    for padding in ("none", "left"):
+        for cache in CACHES:
+            for kept in (real(padding, T), None) if padding == "none" else (real(padding, T),):
+                with torch.no_grad():
+                    first, second = (logits(model, ids, kept, cache_of(model, cache)) for ids in (IDS[:, :T], other))
+                shown = slice(None) if kept is None else kept[:, :-1]
+                moved = (first - second).abs()
+                assert not moved[:, :-1][shown].any(), f"{padding} {cache} {kept is not None}: {moved.amax((0, 2))}"
+                assert moved[:, -1].max() > 1e-4, "the last token is seen by itself"
+
+
+@pytest.mark.parametrize("kind", ["rela-g", "softmax"])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_prefill_and_steps_are_one_forward(name: str, kind: str):
+    model = make(name)
+    rela.replace_attention(model, kind)
+    for padding in ("none", "left"):
+        kept = real(padding, T + MORE)
+        with torch.no_grad():
+            whole = logits(model, IDS, kept)
+            for cache_name in ("dynamic", "static"):
+                cache = cache_of(model, cache_name)
+                parts = [logits(model, IDS[:, :T], kept[:, :T], cache)]
+                parts += [logits(model, IDS[:, t : t + 1], kept[:, : t + 1], cache) for t in range(T, T + MORE)]
+                torch.testing.assert_close(torch.cat(parts, 1)[kept], whole[kept], **CLOSE)

@@ -1,0 +1,139 @@
+"""Exchanged Hugging Face models, saved and loaded: the same logits, or an error where rela is not registered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rela
+from rela.attention.hugging_face import ATTACHED, attentions
+from rela.attention.pretrained import masks_of
+from tests.attention.hugging_face_models import make
+
+transformers = pytest.importorskip("transformers")
+if not hasattr(transformers, "AttentionInterface"):
+    pytest.skip("this release of transformers has no attention interface", allow_module_level=True)
+
+IDS = torch.randint(2, 60, (2, 7), generator=torch.Generator().manual_seed(1))
+pytestmark = pytest.mark.filterwarnings("ignore:rela.replace_attention")
+
+
+def run(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        if model.config.is_encoder_decoder:
+            return model(input_ids=IDS, decoder_input_ids=IDS)[0]
+        return model(input_ids=IDS)[0]
+
+
+def train_a_little(model: torch.nn.Module) -> None:
+    """Move every parameter, so that what is loaded is not what anybody starts from."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not parameter.requires_grad:
+                continue  # Marian's positions, which are computed and not loaded
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+
+
+def pair() -> torch.nn.Module:
+    """Made of two others, with a configuration of each."""
+    writer = make("bert-decoder", add_cross_attention=True)
+    return transformers.EncoderDecoderModel(encoder=make("bert"), decoder=writer).eval()
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "marian", "t5", "longt5", "pegasus_x", "pair"])
+def test_what_is_loaded_computes_what_was_saved(name: str, tmp_path: Path):
+    model = pair() if name == "pair" else make(name)
+    replaced = rela.replace_attention(model, "rela-g", threshold="learned")
+    train_a_little(model)
+    wanted = run(model)
+    model.save_pretrained(tmp_path / "first")
+    loaded, report = type(model).from_pretrained(tmp_path / "first", output_loading_info=True)
+    assert not report["unexpected_keys"]
+    assert not report["missing_keys"]
+    assert set(attentions(loaded)) == set(replaced.names)
+    assert torch.equal(run(loaded), wanted)
+    loaded.save_pretrained(tmp_path / "second")
+    assert torch.equal(run(type(model).from_pretrained(tmp_path / "second")), wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("relu", {"threshold": 0.25}), ("sparsemax", {}), ("entmax:1.3", {}), ("softmax", {}), ("rela-i", {}),
+     (rela.Kind("relu2", "rms"), {"threshold": "learned", "target_sparsity": 0.8, "backend": "reference"})],
+)  # fmt: skip
+def test_kind_threshold_and_the_rest_come_back(kind: str | rela.Kind, options: dict[str, Any], tmp_path: Path):
+    """Kinds without parameters too, of which the weights say nothing; by AutoModel, and in half precision."""
+    model = make("llama")
+    rela.replace_attention(model, kind, **options)
+    train_a_little(model)
+    model.save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(run(loaded), run(model))
+    for old, new in zip(attentions(model).values(), attentions(loaded).values(), strict=True):
+        old, new = getattr(old, ATTACHED), getattr(new, ATTACHED)
+        assert (new.kind, new.backend, new.target_sparsity) == (old.kind, old.backend, old.target_sparsity)
+        assert type(new.threshold) is type(old.threshold)
+    half = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+
+
+def test_a_new_model_of_the_configuration_is_exchanged_too():
+    model = make("llama")
+    rela.replace_attention(model, "rela-g")
+    other = type(model)(model.config)
+    assert all(hasattr(attention, ATTACHED) for attention in attentions(other).values())
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(run(other.eval()), run(model))
+
+
+def test_other_models_are_left_alone():
+    rela.register_transformers()
+    rela.register_transformers()
+    model = make("llama", attn_implementation="sdpa")
+    assert not any(hasattr(attention, ATTACHED) for attention in attentions(model).values())
+
+
+def test_softmax_is_to_be_had_by_asking_for_it(tmp_path: Path):
+    model = make("llama")
+    wanted = run(model)
+    rela.replace_attention(model, "relu")
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path, attn_implementation="eager")
+    assert torch.equal(run(loaded), wanted)
+
+
+def test_without_rela_loading_is_an_error(tmp_path: Path):
+    """In a process that never heard of us: no softmax in its place."""
+    model = make("llama")
+    rela.replace_attention(model, "relu")  # no parameters, so that no missing or unexpected key could tell
+    model.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["attn_implementation"] == "rela"
+    assert written["rela"]["kind"] == "relu"
+    code = f"from transformers import LlamaForCausalLM; LlamaForCausalLM.from_pretrained({str(tmp_path)!r})"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode != 0
+    assert 'attn_implementation="rela"` is not supported' in process.stderr
+
+
+def test_an_undone_exchange_is_saved_as_what_it_was(tmp_path: Path):
+    model = make("t5")
+    before, wanted = model.config.to_dict(), run(model)
+    rela.replace_attention(model, "rela-g").undo()
+    assert model.config.to_dict() == before
+    model.save_pretrained(tmp_path)
+    assert torch.equal(run(type(model).from_pretrained(tmp_path, attn_implementation="eager")), wanted)
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("llama", "implied"), ("nllb_moe", "boolean"), ("longt5", "additive")])
+def test_masks_are_those_the_model_can_do_with(name: str, wanted: str):
+    model = make(name)
+    left = [part for part in model.modules() if type(part).__name__ == "LongT5LocalAttention"]
+    assert masks_of([model], left) == {id(model.config): wanted}
