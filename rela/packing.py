@@ -64,9 +64,9 @@ class Packing:
         return dense.transpose(1, 2)[sentence, position].masked_fill(~inside[:, None, None], 0.0)
 
     def zero_filler(self, packed: Tensor) -> Tensor:
-        """Packed [N, H, D] with zeros, and zero gradients, in the filler."""
+        """Packed [N, ...] with zeros, and zero gradients, in the filler."""
         inside = torch.arange(packed.size(0), device=self.cu_seqlens.device) < self.cu_seqlens[-1]
-        return torch.where(inside[:, None, None], packed, 0.0)
+        return torch.where(inside.view(-1, *[1] * (packed.dim() - 1)), packed, 0.0)
 
 
 def allowed_pairs(queries: Packing, keys: Packing, causal: bool) -> Tensor:

@@ -59,7 +59,7 @@ def attend_heads(
     if backend != "reference" and reason is None:
         return fused(q, k, v, kind, mask, key_lengths, causal, scale, threshold, dropout)
     if backend == "auto" and torch_softmax_serves(q, k, kind, mask, key_lengths, causal):
-        grouped = q.size(1) != k.size(1)
+        grouped = bool(q.size(1) != k.size(1))  # torch.jit.trace makes sizes tensors
         return F.scaled_dot_product_attention(q, k, v, None, dropout, causal, scale=scale, enable_gqa=grouped)
     allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device)
     return reference.attend(q, k, v, kind.weights, scale, allowed, bias, threshold, dropout)[0]

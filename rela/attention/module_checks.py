@@ -47,6 +47,12 @@ def check_batch(query: Tensor, key: Tensor, batch_dim: int) -> None:
         raise ValueError(f"key has batch size {key.size(batch_dim)}; wanted {query.size(batch_dim)}, as query")
 
 
+def check_is_cache(cache: object) -> None:
+    """A cache is a KVCache, or None."""
+    if cache is not None and not isinstance(cache, KVCache):
+        raise TypeError(f"cache is a {type(cache).__name__}; wanted a rela.KVCache")
+
+
 def check_cache(cache: KVCache, batch: int, heads: int, size: int) -> None:
     """The cache was filled by an attention of this shape, for as many sentences as the query has."""
     wanted = [batch, heads, "S", size]

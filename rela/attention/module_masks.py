@@ -28,8 +28,7 @@ def merge_module_masks(
     pairs = as_pair_mask(attn_mask, q, keys)
     if is_causal and (pairs is not None or appended):
         is_causal = False
-        if attn_mask is not None and pairs is not None:
-            check_hint_is_true(attn_mask, queries, keys)
+        if pairs is not None:
             pairs = both_masks(pairs, latest_seen(queries, keys, q.device)[None, None])
         else:
             pairs = causal_mask(queries, keys, q.device)[None, None]
@@ -96,21 +95,9 @@ def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def latest_seen(queries: int, keys: int, device: torch.device) -> Tensor:
-    """[T, S], True where a mask may be called causal: the sequences begin together (torch) or end together (a cache).
+    """[T, S], True where `is_causal` beside a mask lets query t look at key s.
 
-    The two are one when T = S, and the mask beside `is_causal` says which is meant when they are not.
+    The sequences begin together (torch) or end together (a cache), whichever shows more keys: the two are one when
+    T = S, and the mask says which is meant when they are not.
     """
     return causal_mask(queries, max(queries, keys), device)[:, :keys]
-
-
-def check_hint_is_true(attn_mask: Tensor, queries: int, keys: int) -> None:
-    """`is_causal` beside a mask that shows later keys contradicts it."""
-    if not checks.values_are_cheap(attn_mask):
-        return
-    hidden = attn_mask if attn_mask.dtype == torch.bool else attn_mask == float("-inf")
-    shown_later = ~hidden & ~latest_seen(queries, keys, attn_mask.device)
-    if bool(shown_later.any()):
-        t, s = shown_later.nonzero()[0][-2:].tolist()
-        raise ValueError(
-            f"is_causal is True but attn_mask lets query {t} look at the later key {s}; wanted one of them"
-        )

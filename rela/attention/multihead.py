@@ -15,7 +15,7 @@ from rela.attention.centring import centre_keys
 from rela.attention.dispatch import attend_heads
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks, length_mask
-from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_key_and_value
+from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_is_cache, check_key_and_value
 from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
 from rela.attention.packed import attend_sentences
@@ -97,7 +97,8 @@ class MultiheadAttention(nn.Module):
         self.reset_parameters()
 
     # nn.TransformerEncoderLayer asks for this before it takes a fused path that computes softmax from our
-    # projections without ever calling forward; False keeps it from doing so.
+    # projections without ever calling forward, and nn.TransformerEncoder before it makes nested tensors; False keeps
+    # both from doing so. Whether the projections are packed is `one_projection`.
     _qkv_same_embed_dim = False
 
     def check_constructor(self, threshold: float | str) -> None:
@@ -145,8 +146,8 @@ class MultiheadAttention(nn.Module):
         """The output and, if asked for, the weights; every mask means what it means in torch.nn.MultiheadAttention.
 
         A boolean mask is True where a key is hidden; a float one is added to the scores. `is_causal` needs no
-        mask beside it; with one, both hold. With a `cache`, `key` and `value` are appended to it and the queries
-        look at all of it; without them, the queries look at what is there (`remember`).
+        mask beside it; with one, both hold, whatever the mask shows. With a `cache`, `key` and `value` are appended
+        to it and the queries look at all of it; without them, the queries look at what is there (`remember`).
         """
         if need_weights and self.backend == "triton":
             raise ValueError(
@@ -196,16 +197,20 @@ class MultiheadAttention(nn.Module):
     ) -> Tensor:
         """The output [N, C] of packed queries [N, C] over packed keys [M, C], which are also the values.
 
-        Sentences are laid out as in `rela.attend_packed`; no padding is computed.
+        Sentences are laid out as in `rela.attend_packed`; no padding is computed. Filler comes out as zeros and
+        passes no gradient to any parameter.
         """
-        return self.forward_sentences(
-            query, key, Packing(cu_queries, max_queries), Packing(cu_keys, max_keys), causal=causal
-        )
+        queries, keys = Packing(cu_queries, max_queries), Packing(cu_keys, max_keys)
+        return queries.zero_filler(self.forward_sentences(query, key, queries, keys, causal=causal))
 
     def forward_sentences(
         self, query: Tensor, key: Tensor, queries: Packing, keys: Packing, causal: bool = False
     ) -> Tensor:
-        """The output [N, C] of `forward_packed`, with `query` packed by `queries` and `key` by `keys`."""
+        """The output [N, C] of `forward_packed`, with `query` packed by `queries` and `key` by `keys`.
+
+        Filler comes out as the bias of the output projection: a model whose loss ignores it, as ours does, saves the
+        pass over the output that would set it to zero.
+        """
         if self.bias_k is not None or self.add_zero_attn:
             raise ValueError("forward_packed does not serve add_bias_kv or add_zero_attn; wanted both off")
         if self.kdim != self.vdim:
@@ -328,6 +333,7 @@ class MultiheadAttention(nn.Module):
         """Shapes, types and devices agree; whether the input has a batch dimension."""
         if (key is None) != (value is None):
             raise ValueError("key and value were not given together; wanted both or, with a cache, neither")
+        check_is_cache(cache)
         if key is None and cache is None:
             raise ValueError("key and value are missing; wanted both, or a cache to look at")
         inputs = [("query", query, self.embed_dim)]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rela.attention.checks import shape
+from rela.attention.checks import is_number, shape
 from rela.device import Device, triton_serves
 
 # Found, not imported. Asked here and not at the first call, which may be a compiler's trace.
@@ -53,7 +53,7 @@ class RMSNorm(nn.Module):
             raise ValueError(f"size is {size!r}; wanted a whole number above 0")
         if gain not in ("one", "xavier"):
             raise ValueError(f'gain is {gain!r}; wanted "one" or "xavier"')
-        if not eps > 0.0:
+        if not is_number(eps) or not eps > 0.0:
             raise ValueError(f"eps is {eps!r}; wanted a number above 0, which keeps null attention from 0/0")
         self.eps = eps
         self.initial_gain = gain

@@ -89,5 +89,7 @@ def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
 
 
 def check_four(name: str, tensor: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} are a {type(tensor).__name__}; wanted a tensor [B, H, T, S]")
     if tensor.dim() != 4:
         raise ValueError(f"{name} have shape {shape(tensor)}; wanted [B, H, T, S]")

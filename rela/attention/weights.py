@@ -143,7 +143,9 @@ class Entmax(torch.autograd.Function):
     """α-entmax of each row: the value from the `entmax` package, the slope from the value.
 
     The package's own autograd functions are class methods, which torch.compile cannot trace. One formula serves
-    every α (Peters et al., 2019, proposition 2): with s = p^(2-α) on the support, J = diag(s) - s sᵀ / Σ s.
+    every α (Peters et al., 2019, proposition 2): with s = p^(2-α) on the support, J = diag(s) - s sᵀ / Σ s. It is
+    written in differentiable operations of p, which is itself a function of the scores, so that second derivatives
+    follow from it.
     """
 
     @staticmethod
@@ -160,10 +162,11 @@ class Entmax(torch.autograd.Function):
         return p
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
         (p,) = ctx.saved_tensors
-        s = torch.where(p > 0, p ** (2.0 - ctx.alpha), 0.0)
+        support = p > 0
+        # 1 outside the support, before the power: its slope at 0 may be infinite, and infinity times 0 is NaN.
+        s = torch.where(support, torch.where(support, p, 1.0) ** (2.0 - ctx.alpha), 0.0)
         weighted = s * slope
         return weighted - s * (weighted.sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
 

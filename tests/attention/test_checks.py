@@ -271,16 +271,8 @@ FORWARD = {
         "attn_mask is torch.uint8; wanted bool",
     ),
     "mask device": ({"attn_mask": torch.zeros(5, 7, device="meta")}, ValueError, "attn_mask is on meta; wanted cpu"),
-    "causal contradicted": (
-        {"attn_mask": torch.zeros(5, 7, dtype=torch.bool), "is_causal": True},
-        ValueError,
-        "is_causal is True but attn_mask lets query 0 look at the later key 3",
-    ),
-    "causal contradicted by floats": (
-        {"attn_mask": torch.zeros(5, 7), "is_causal": True},
-        ValueError,
-        "is_causal is True but attn_mask lets query 0",
-    ),
+    "cache of tensors": ({"cache": (x(2, H, 7, 4), x(2, H, 7, 4))}, TypeError, "cache is a tuple; wanted a rela.KV"),
+    "cache alone": ({"key": None, "value": None, "cache": [1]}, TypeError, "cache is a list; wanted a rela.KVCache"),
 }
 
 
@@ -391,6 +383,7 @@ NORMS = {
     "size": (lambda: rela.RMSNorm(0), ValueError, "size is 0; wanted a whole number"),
     "gain": (lambda: rela.RMSNorm(4, gain="ones"), ValueError, "gain is 'ones'; wanted"),
     "eps": (lambda: rela.GatedRMSNorm(4, eps=0.0), ValueError, "eps is 0.0; wanted a number above 0"),
+    "eps text": (lambda: rela.RMSNorm(4, eps="1e-6"), ValueError, "eps is '1e-6'; wanted a number above 0"),
     "width": (lambda: rela.RMSNorm(4)(torch.zeros(2, 5)), ValueError, r"z has shape \[2, 5\]; wanted 4 in its last"),
     "one gain for all": (lambda: rela.LayerNorm(1)(torch.zeros(2, 5)), ValueError, "wanted 1 in its last dimension"),
     "integer": (lambda: rela.RMSNorm(4)(torch.zeros(2, 4).int()), TypeError, "z is torch.int32"),
@@ -398,6 +391,9 @@ NORMS = {
     "penalty target": (lambda: rela.sparsity_penalty(q(), 1.5), ValueError, "target sparsity is 1.5; wanted a rate"),
     "penalty shape": (lambda: rela.sparsity_penalty(q(3, 4), 0.5), ValueError, r"scores have shape \[3, 4\]"),
     "rate shape": (lambda: rela.sparsity_rate(q(3, 4)), ValueError, r"weights have shape \[3, 4\]; wanted"),
+    "rate of a list": (lambda: rela.sparsity_rate([0.0]), TypeError, "weights are a list; wanted a tensor"),
+    "null rate of a list": (lambda: rela.null_rate([[0.0]]), TypeError, "weights are a list; wanted a tensor"),
+    "penalty of a list": (lambda: rela.sparsity_penalty([0.0], 0.5), TypeError, "scores are a list; wanted a tensor"),
     "null rate shape": (lambda: rela.null_rate(q(3, 4)), ValueError, r"weights have shape \[3, 4\]; wanted"),
 }
 

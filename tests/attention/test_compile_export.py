@@ -125,6 +125,21 @@ def test_export_with_dynamic_sizes(kind: str):
     assert_close(program.module()(x, x, x, is_causal=True), module(x, x, x, is_causal=True), **CLOSE)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_jit_trace(kind: str, need_weights: bool):
+    module = attention(kind, C, H).eval()
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return module(x, x, x, is_causal=True, need_weights=need_weights)[0]
+
+    x = normal(2, 5, C)
+    traced = torch.jit.trace(run, x)
+    other = normal(2, 5, C, seed=1)
+    assert_close(traced(other), run(other), **CLOSE)
+
+
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_functional_form_compiles(weights: str):
     q, k, v = (normal(2, 4 if n == 0 else 2, 5, 3, seed=n) for n in range(3))

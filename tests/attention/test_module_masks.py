@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch import Tensor
 
+from rela.attention.masks import split_mask
 from rela.attention.module_masks import as_key_mask, as_pair_mask, both_masks, latest_seen, merge_module_masks
 
 B, H, T, S = 2, 3, 4, 5
@@ -41,8 +43,13 @@ def test_causal_alone_is_left_to_attend_and_is_merged_beside_a_mask():
     mask, is_causal = merge_module_masks(None, hidden, True, Q, S, 0, True)
     assert not is_causal
     assert torch.equal(mask[0, 0], ~hidden)
-    with pytest.raises(ValueError, match="lets query 0 look at the later key"):
-        merge_module_masks(None, torch.zeros(T, T, dtype=torch.bool), True, Q, T, 0, True)
+
+
+@pytest.mark.parametrize("everything", [torch.zeros(T, S, dtype=torch.bool), torch.zeros(T, S)])
+def test_causal_beside_a_mask_that_shows_later_keys_hides_them(everything: Tensor):
+    mask, is_causal = merge_module_masks(None, everything, True, Q, S, 0, True)
+    assert not is_causal
+    assert torch.equal(split_mask(mask)[0][0, 0], latest_seen(T, S, Q.device))
 
 
 def test_appended_keys_are_open_to_all():

@@ -132,8 +132,28 @@ def test_is_causal(need_weights: bool, padded: bool):
     padding = padding_mask("bool", "batch_first") if padded else None
     call = {"need_weights": need_weights, "key_padding_mask": padding}
     expected = theirs(x, x, x, attn_mask=later, is_causal=True, **call)
-    for mask in (None, later, later.isinf()):
+    lowest = torch.finfo(torch.float64).min
+    for mask in (None, later, later.isinf(), later.clamp(min=-1e9), later.clamp(min=lowest)):
         assert_close(ours(x, x, x, attn_mask=mask, is_causal=True, **call), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_is_causal_and_a_mask_that_shows_later_keys_both_hold(kind: str, need_weights: bool):
+    """The same in eager mode, compiled and exported: nothing depends on where the mask's values can be read."""
+    module = attention(kind, C, H).eval()
+    x = normal(B, S, C)
+    hidden = normal(S, S, seed=3) > 0.5
+    hidden.fill_diagonal_(False)
+    later = ~torch.ones(S, S, dtype=torch.bool).tril()
+    expected, _ = module(x, x, x, attn_mask=hidden | later)
+    call = {"attn_mask": hidden, "is_causal": True, "need_weights": need_weights}
+    assert_close(module(x, x, x, **call)[0], expected, rtol=1e-10, atol=1e-12)
+    if kind in ("softmax", "rela-g"):
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        assert_close(compiled(x, x, x, **call)[0], expected, rtol=1e-10, atol=1e-12)
+        program = torch.export.export(module, (x, x, x), call)
+        assert_close(program.module()(x, x, x, **call)[0], expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(5, 7), (7, 5)])

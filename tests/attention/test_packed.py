@@ -82,7 +82,7 @@ def test_the_module_packed_is_the_module_padded(kind, counts, filler, causal, gr
     for begin, end in pairwise(cu.tolist()):
         one = x[None, begin:end]
         assert_close(out[begin:end], module(one, one, one, is_causal=causal)[0][0], **EXACT)
-    assert_close(out[sum(counts) :], module.out_proj.bias.expand(filler, C), rtol=0, atol=0)
+    assert not out[sum(counts) :].any()
     (slope,) = torch.autograd.grad((out * normal(*out.shape, seed=9)).sum(), x)
     assert not slope[sum(counts) :].any()
 
@@ -95,7 +95,19 @@ def test_the_module_packed_over_another_packing(kind: str):
     out = module.forward_packed(query, key, cu_q, cu_k, 3, 4)
     first, memory = query[None, :3], key[None, :4]
     assert_close(out[:3], module(first, memory, memory)[0][0], **EXACT)
-    assert_close(out[3:], module.out_proj.bias.expand(3, C), rtol=0, atol=0)  # no source, then filler
+    assert_close(out[3:5], module.out_proj.bias.expand(2, C), rtol=0, atol=0)  # no source
+    assert not out[5:].any()  # filler
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_filler_passes_no_gradient_to_any_parameter(kind: str):
+    module = attention(kind, C, H)
+    cu = cumulative([3, 2])
+    x = normal(8, C)
+    out = module.forward_packed(x, x, cu, cu, 3, 3)
+    (out[5:] * normal(3, C, seed=1)).sum().backward()
+    assert not out[5:].any()
+    assert all(not parameter.grad.any() for parameter in module.parameters() if parameter.grad is not None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

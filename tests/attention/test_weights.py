@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 import rela
@@ -133,6 +133,25 @@ def test_forbidden_keys_are_as_if_absent(weights: str, keys: int, seed: int, off
     scores = normal(3, keys, seed=seed + 1)
     scores[:, ~allowed] += offset
     assert_forbidden_keys_are_absent(weights, scores, allowed)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("weights", ["sparsemax", "entmax15", "entmax:1.3", "entmax:2.5"])
+def test_second_derivatives_of_entmax(weights: str, masked: bool):
+    """By finite differences, and by two calls of grad from a constant slope, whose curvature is all in p."""
+    allowed = torch.tensor([True, True, False, True, True, True]) if masked else None
+    scores = (3 * normal(3, 6, seed=5)).requires_grad_()
+    away_from_kinks(scores, weights, allowed)
+    assert (weights_of(weights)(scores, allowed) == 0).any()
+
+    def call(scores: Tensor) -> Tensor:
+        return weights_of(weights)(scores, allowed)
+
+    assert gradgradcheck(call, scores, eps=STEP)
+    (slope,) = torch.autograd.grad(call(scores)[:, 0].sum(), scores, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.square().sum(), scores, allow_unused=True)
+    assert curvature is not None
+    assert curvature.any() == (weights != "sparsemax")  # sparsemax is linear between its kinks
 
 
 def sigmoid_with_a_wrong_mask(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
