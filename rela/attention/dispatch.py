@@ -50,8 +50,12 @@ def attend_heads(
     threshold: float | Tensor = 0.0,
     dropout: float = 0.0,
     backend: str = "auto",
+    wide: bool = False,
 ) -> Tensor:
-    """The context [B, H, T, D] of `attend`, for callers that apply the norm of `kind` themselves."""
+    """The context [B, H, T, D] of `attend`, for callers that apply the norm of `kind` themselves.
+
+    `wide` lets the reference give it in float32 where q is less; the kernels give it in q's type.
+    """
     scale = check_dense(q, k, v, kind, mask, key_lengths, scale, threshold, dropout, backend)
     reason = why_not_fused(q, kind, mask, v)
     if backend == "triton" and reason is not None:
@@ -62,7 +66,7 @@ def attend_heads(
         grouped = bool(q.size(1) != k.size(1))  # torch.jit.trace makes sizes tensors
         return F.scaled_dot_product_attention(q, k, v, None, dropout, causal, scale=scale, enable_gqa=grouped)
     allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device)
-    return reference.attend(q, k, v, kind.weights, scale, allowed, bias, threshold, dropout)[0]
+    return reference.attend(q, k, v, kind.weights, scale, allowed, bias, threshold, dropout, wide)[0]
 
 
 def attention_weights(

@@ -13,7 +13,13 @@ WEIGHTS = DISTRIBUTIONS + RECTIFIERS
 NORMS = ("none", "layer", "rms", "rms-i", "gated-rms", "gated-layer")
 
 # The argument behind the colon in "entmax:1.3" and "topk:8".
-PARAMETERS = {"entmax": (float, "a number above 1, such as entmax:1.3"), "topk": (int, "a count, such as topk:8")}
+PARAMETERS = {
+    "entmax": (float, "a number from 1.0001 to 4, such as entmax:1.3"),
+    "topk": (int, "a count, such as topk:8"),
+}
+# Float32 cannot tell α-entmax from softmax (1) below the first; above the second its slope, the weight to the power
+# 2 - α, leaves the range of float16 and then of float32.
+ALPHAS = (1.0001, 4.0)
 
 
 def split_parameter(weights: str) -> tuple[str, float | int | None]:
@@ -28,7 +34,8 @@ def split_parameter(weights: str) -> tuple[str, float | int | None]:
         value = read(text)
     except ValueError:
         raise ValueError(f"weights are {weights!r}; wanted {wanted}") from None
-    if not (1 if name == "entmax" else 0) < value < float("inf"):
+    smallest, largest = ALPHAS if name == "entmax" else (1, float("inf"))
+    if not smallest <= value <= largest:
         raise ValueError(f"weights are {weights!r}; wanted {wanted}")
     return name, value
 

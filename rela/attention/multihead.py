@@ -172,13 +172,24 @@ class MultiheadAttention(nn.Module):
             # The fused kernels never form the weights, so whoever asks for them reads the reference.
             scale = self.head_dim**-0.5
             allowed, bias = combine_masks(mask, None, causal, queries, keys, q.device)
-            context, weights = reference.attend(q, k, v, self.kind.weights, scale, allowed, bias, self.threshold, drop)
-            weights = weights.mean(1) if average_attn_weights else weights
+            context, weights = reference.attend(
+                q, k, v, self.kind.weights, scale, allowed, bias, self.threshold, drop, self.wants_wide_context(q)
+            )
+            weights = (weights.mean(1) if average_attn_weights else weights).to(q.dtype)
         else:
             context = attend_heads(
-                q, k, v, self.kind, mask, causal=causal, threshold=self.threshold, dropout=drop, backend=self.backend
+                q,
+                k,
+                v,
+                self.kind,
+                mask,
+                causal=causal,
+                threshold=self.threshold,
+                dropout=drop,
+                backend=self.backend,
+                wide=self.wants_wide_context(q),
             )
-        out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim))
+        out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim), q.dtype)
         if batch_second:
             out = out.transpose(0, 1)
         if not batched:
@@ -239,8 +250,9 @@ class MultiheadAttention(nn.Module):
             threshold=self.threshold,
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
+            wide=self.wants_wide_context(q),
         )
-        return self.finish(context.flatten(-2))
+        return self.finish(context.flatten(-2), q.dtype)
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
         """Keys and values projected once, for `forward(query, cache=…)` to look at again and again."""
@@ -286,9 +298,13 @@ class MultiheadAttention(nn.Module):
         weight_q, weight_k, weight_v = self.projection_weights()
         return F.linear(query, weight_q, bias_q), F.linear(key, weight_k, bias_k), F.linear(value, weight_v, bias_v)
 
-    def finish(self, merged: Tensor) -> Tensor:
-        """The output norm on the concatenated heads, then W_o."""
-        return self.out_proj(merged if self.norm is None else self.norm(merged))
+    def wants_wide_context(self, q: Tensor) -> bool:
+        """Whether the norm should take its context in float32: a sum over rectified weights outgrows float16."""
+        return q.dtype == torch.float16 and self.norm is not None and not self.kind.is_distribution
+
+    def finish(self, merged: Tensor, dtype: torch.dtype) -> Tensor:
+        """The output norm on the concatenated heads, then W_o in `dtype`."""
+        return self.out_proj(merged if self.norm is None else self.norm(merged).to(dtype))
 
     def store_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
         """Store the sparsity penalty of this forward; its gradient moves the thresholds and nothing else."""

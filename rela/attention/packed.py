@@ -65,10 +65,11 @@ def attend_sentences(
     threshold: float | Tensor = 0.0,
     dropout: float = 0.0,
     backend: str = "auto",
+    wide: bool = False,
 ) -> Tensor:
     """The context [N, H, D], as `attend_packed` gives it, with q packed by `queries` and k and v by `keys`.
 
-    The norm of `kind` is left to the caller.
+    The norm of `kind` is left to the caller; `wide` as in `attend_heads`.
     """
     checks.check_tensors(q, k, v, "THD")
     checks.check_packing(queries, "queries", q.size(0), q.device)
@@ -98,7 +99,7 @@ def attend_sentences(
         )
     if backend == "auto" and flash_softmax_serves(q, v, kind):
         return flash_softmax(q, k, v, queries, keys, causal, scale, dropout)
-    return through_padding(q, k, v, queries, keys, kind.weights, causal, scale, threshold, dropout)
+    return through_padding(q, k, v, queries, keys, kind.weights, causal, scale, threshold, dropout, wide)
 
 
 def through_padding(
@@ -112,13 +113,14 @@ def through_padding(
     scale: float,
     threshold: float | Tensor,
     dropout: float,
+    wide: bool = False,
 ) -> Tensor:
     """The reference: pad to [B, H, T, D], attend, unpad."""
     # Where every sentence is empty, one padded row keeps inputs and output in one graph of gradients.
     queries, keys = (Packing(side.cu_seqlens, max(side.max_seqlen, 1)) for side in (queries, keys))
     allowed = allowed_pairs(queries, keys, causal)
     dense = queries.pad(q), keys.pad(k), keys.pad(v)
-    context, _ = reference.attend(*dense, weights, scale, allowed, None, threshold, dropout)
+    context, _ = reference.attend(*dense, weights, scale, allowed, None, threshold, dropout, wide)
     return queries.unpad(context, q.size(0))
 
 

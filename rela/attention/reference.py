@@ -52,10 +52,19 @@ def attend(
     bias: Tensor | None,
     threshold: float | Tensor,
     dropout: float,
+    wide: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The context weights · v [B, H, T, D], and the weights [B, H, T, S] before dropout."""
-    alpha = attention_weights(q, k, weights, scale, allowed, bias, threshold)
-    return grouped_product(F.dropout(alpha, dropout) if dropout else alpha, v), alpha
+    """The context weights · v [B, H, T, D], and the weights [B, H, T, S] before dropout.
+
+    `wide` computes and returns both in at least float32, for a norm to follow: rectified weights have no bound, and
+    the context of a long row may be larger than float16 holds.
+    """
+    if not wide:
+        alpha = attention_weights(q, k, weights, scale, allowed, bias, threshold)
+        return grouped_product(F.dropout(alpha, dropout) if dropout else alpha, v), alpha
+    with torch.autocast(q.device.type, enabled=False):
+        q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
+        return attend(q, k, v, weights, scale, allowed, bias, threshold, dropout)
 
 
 def grouped_product(a: Tensor, b: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def topk(count: int) -> WeightFunction:
     def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
         seen = scores if allowed is None else scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
         kept = seen.topk(min(count, scores.size(-1)), dim=-1).indices
-        among_largest = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, kept, True)
+        among_largest = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, kept, 1)
         return softmax(scores, among_largest if allowed is None else among_largest & allowed)
 
     return weights
