@@ -153,6 +153,9 @@ class MultiheadAttention(nn.Module):
             raise ValueError(
                 "backend='triton' cannot serve need_weights=True: the fused kernel never forms the weights"
             )
+        alone = query is key is value and key_padding_mask is None and attn_mask is None and cache is None
+        if alone and not need_weights and isinstance(query, Tensor) and query.is_nested:
+            return self.forward_nested(query, is_causal), None
         batched = self.check_forward(query, key, value, cache)
         batch_second = batched and not self.batch_first
         query, key, value = to_batch(query, key, value, batched, batch_second)
@@ -253,6 +256,18 @@ class MultiheadAttention(nn.Module):
             wide=self.wants_wide_context(q),
         )
         return self.finish(context.flatten(-2), q.dtype)
+
+    def forward_nested(self, query: Tensor, causal: bool) -> Tensor:
+        """The output of self-attention within each sentence of a nested tensor, nested as it came.
+
+        `nn.TransformerEncoder` makes one of padded sentences in evaluation, if its layers were PyTorch's at first.
+        """
+        sentences = query.unbind()
+        lengths = [len(sentence) for sentence in sentences]
+        ends = torch.tensor([0, *lengths], dtype=torch.int32, device=query.device).cumsum(0, dtype=torch.int32)
+        packing, packed = Packing(ends, max(lengths)), torch.cat(sentences)
+        out = self.forward_sentences(packed, packed, packing, packing, causal)
+        return torch.nested.as_nested_tensor(list(out.split(lengths)))
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
         """Keys and values projected once, for `forward(query, cache=…)` to look at again and again."""

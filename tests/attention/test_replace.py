@@ -250,3 +250,85 @@ def test_an_error_leaves_the_model_as_it_was():
     with pytest.raises(ValueError, match="num_kv_heads is 2; wanted 4, to keep the projections"):
         rela.replace_attention(model, num_kv_heads=2)
     assert all(isinstance(module, nn.MultiheadAttention) for module in model)
+
+
+@pytest.mark.parametrize("layers", [(0,), (1,), (0, 1)])
+def test_layers_exchanged_one_by_one_take_the_padding_of_an_encoder(layers: tuple[int, ...]):
+    """The encoder, which was not told, makes nested tensors of padded sentences in evaluation."""
+    layer = nn.TransformerEncoderLayer(C, H, 32, dropout=0.0, batch_first=True, dtype=torch.float64)
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    for index in layers:
+        rela.replace_attention(encoder.layers[index], "rela-g")
+    calls = Calls(encoder)
+    source, _, hidden = sentences()
+    with torch.no_grad():
+        together = encoder(source, src_key_padding_mask=hidden)
+        assert calls.count == len(layers)
+        for b in range(3):
+            alone = encoder(source[b : b + 1, ~hidden[b]])
+            assert_close(together[b : b + 1, ~hidden[b]], alone, **CLOSE)
+
+
+def test_hooks_come_along_and_can_still_be_removed():
+    model = nn.ModuleDict({"attention": nn.MultiheadAttention(C, H, batch_first=True)})
+    seen = []
+    before = model["attention"].register_forward_pre_hook(lambda module, inputs: seen.append("before"))
+    after = model["attention"].register_forward_hook(
+        lambda module, inputs, options, output: seen.append(type(module)), with_kwargs=True
+    )
+    rela.replace_attention(model)
+    x = torch.randn(2, 3, C)
+    model["attention"](x, x, x)
+    assert seen == ["before", rela.MultiheadAttention]
+    before.remove()
+    after.remove()
+    model["attention"](x, x, x)
+    assert len(seen) == 2
+
+
+def test_parameters_stay_the_same_objects():
+    """What is tied stays tied, and an optimiser made before the exchange trains on."""
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.MultiheadAttention(C, H, batch_first=True) for _ in range(2)])
+    model[1].in_proj_weight = model[0].in_proj_weight
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    old = dict(model.named_parameters())
+    replaced = rela.replace_attention(model, "rela-g", threshold="learned")
+    assert model[1].in_proj_weight is model[0].in_proj_weight
+    new = dict(model.named_parameters())
+    assert all(new[name] is parameter for name, parameter in old.items())
+    assert {id(parameter) for parameter in replaced.added} == {id(new[name]) for name in new.keys() - old.keys()}
+    x = torch.randn(2, 3, C)
+    before = {name: parameter.detach().clone() for name, parameter in new.items()}
+    optimiser.add_param_group({"params": replaced.added})
+    (model[0](x, x, x)[0] + model[1](x, x, x)[0]).square().mean().backward()
+    optimiser.step()
+    assert not any(torch.equal(new[name], value) for name, value in before.items())
+
+
+def test_a_forward_of_its_own_is_refused():
+    class Louder(nn.MultiheadAttention):
+        def forward(self, *inputs, **options):
+            output, weights = super().forward(*inputs, **options)
+            return 2 * output, weights
+
+    model = nn.ModuleList([nn.MultiheadAttention(C, H), Louder(C, H)])
+    with pytest.raises(ValueError, match=r"1 is a Louder with its own forward; wanted a plain torch\.nn\.Multi"):
+        rela.replace_attention(model)
+    assert type(model[0]) is nn.MultiheadAttention
+
+
+def test_undo_puts_everything_back():
+    model = transformer().eval()
+    old = {name: type(module) for name, module in model.named_modules()}
+    nested = model.encoder.use_nested_tensor
+    before = run(model)
+    replaced = rela.replace_attention(model, "rela-g")
+    assert (run(model) - before).abs().max() > 1e-3
+    assert replaced.undo() is model
+    assert {name: type(module) for name, module in model.named_modules()} == old
+    assert model.encoder.use_nested_tensor == nested
+    assert torch.equal(run(model), before)
+    assert replaced.undo() is model, "a second time changes nothing"
+    alone = nn.MultiheadAttention(C, H)
+    assert rela.replace_attention(alone).undo() is alone

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 import rela
 from tests.attention.attention_cases import attention, normal
@@ -155,3 +156,24 @@ def test_the_penalty_reaches_the_threshold_and_nothing_else():
     assert module.threshold.grad.any()
     assert x.grad is None
     assert [name for name, p in module.named_parameters() if p.grad is not None] == ["threshold"]
+
+
+def test_a_compiled_attention_counts_once():
+    model = torch.nn.ModuleDict({"a": sparse_module(), "b": sparse_module()})
+    x = normal(2, 5, C)
+    for module in model.values():
+        module(x, x, x)
+    wanted = rela.collect_sparsity_penalty(model).detach()
+    model["a"] = torch.compile(model["a"])  # wraps it; never called, so nothing is compiled here
+    assert_close(rela.collect_sparsity_penalty(model).detach(), wanted)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_leaves_the_gradient_of_the_penalty(reentrant: bool):
+    module = sparse_module()
+    x = normal(2, 5, C).requires_grad_()
+    module(x, x, x)
+    (wanted,) = torch.autograd.grad(rela.collect_sparsity_penalty(module), module.threshold)
+    checkpoint(lambda y: module(y, y, y)[0], x, use_reentrant=reentrant)
+    rela.collect_sparsity_penalty(module).backward()
+    assert_close(module.threshold.grad, wanted)
