@@ -21,7 +21,7 @@ IMPLEMENTATION = "rela"
 ATTACHED = "rela_attention"
 """The name of what is added to each attention: its norm is in the state dict, and trained."""
 HEADS = ("num_heads", "num_attention_heads", "n_heads")
-HEAD_SIZES = ("head_dim", "attention_head_size", "key_value_proj_dim", "head_size")
+HEAD_SIZES = ("v_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim", "head_size")
 FOREIGN = {"softcap": "attn_logit_softcapping", "s_aux": "sinks"}
 """What some models' softmax also does with the scores, and we do not: as an argument, and as an attribute before."""
 
@@ -90,7 +90,7 @@ def holds(outer: str, inner: str) -> bool:
 
 
 def shape_of(module: Any, name: str) -> tuple[int, int]:
-    """Heads of an attention and the size of each; classes do not agree on where they write them down."""
+    """Heads of an attention and the size of each one's values; classes do not agree on where they write them down."""
     config = getattr(module, "config", None)
     heads = [*(getattr(module, word, None) for word in HEADS), getattr(config, "num_attention_heads", None)]
     sizes = [getattr(module, word, None) for word in HEAD_SIZES]

@@ -47,10 +47,11 @@ class Replacement:
     def __str__(self) -> str:
         listed = ", ".join(name or "(the module itself)" for name in self.names)
         kind = self.kind if isinstance(self.kind, str) else f"{self.kind.weights}+{self.kind.norm}"
-        return f"{len(self.names)} × {self.what}, now {kind}: {listed}{self.what_is_left()}"
+        left = f"; left as they were: {self.what_is_left()}" if self.left else ""
+        return f"{len(self.names)} × {self.what}, now {kind}: {listed}{left}"
 
     def what_is_left(self) -> str:
-        return "".join(f"; {name} is left as it was: {reason}" for name, reason in self.left.items())
+        return ", ".join(f"{name} ({reason})" for name, reason in self.left.items())
 
 
 def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options: Any) -> Replacement:
@@ -103,7 +104,7 @@ def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options:
     added += [parameter for old, new in exchanged.items() for parameter in added_parameters(old, new)]
     replacement = Replacement(module, names, kind, what, left, tuple(added), put_back)
     if left:
-        warnings.warn(f"rela.replace_attention{replacement.what_is_left()}", stacklevel=2)
+        warnings.warn(f"rela.replace_attention left {replacement.what_is_left()}", stacklevel=2)
     return replacement
 
 

@@ -19,6 +19,8 @@ T5 = {"d_model": 32, "d_kv": 12, "d_ff": 32, "num_layers": 2, "num_heads": 4, "d
 # Name of the model class, then what its configuration says.
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere": ("CohereForCausalLM", GROUPED),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", {**STACK, "num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4,
+                                              "qk_nope_head_dim": 8, "v_head_dim": 6, "first_k_dense_replace": 2}),
     "gemma": ("GemmaForCausalLM", {**GROUPED, "head_dim": 12}),
     "gemma3": ("Gemma3ForCausalLM", {**GROUPED, "head_dim": 12, "sliding_window": 4,
                                      "layer_types": ["sliding_attention", "full_attention"]}),
@@ -67,12 +69,23 @@ READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "xlm-roberta": ("XLMRobertaModel", STACK),
 }
 
+VISION = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32,
+          "image_size": 8, "patch_size": 4}  # fmt: skip
+# Text and pictures: SigLIP also has a torch.nn.MultiheadAttention, GIT attentions outside the interface.
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "clip": ("CLIPModel", {"text_config": {**STACK, **SPECIAL}, "vision_config": VISION}),
+    "git": ("GitModel", {**STACK, **SPECIAL, "vision_config": VISION}),
+    "siglip": ("SiglipModel", {"text_config": {**STACK, **SPECIAL}, "vision_config": VISION}),
+    "vit": ("ViTModel", VISION),
+}
+
 
 def make(name: str, **changes: Any) -> torch.nn.Module:
     """The tiny model of a family, in evaluation and with its own eager attention unless `changes` say otherwise."""
     import transformers
 
-    cls_name, config = {**DECODERS, **TRANSLATORS, **READERS}[name]
+    cls_name, config = {**DECODERS, **TRANSLATORS, **READERS, **OTHERS}[name]
     cls = getattr(transformers, cls_name)
     torch.manual_seed(0)
-    return cls(cls.config_class(**{**SPECIAL, "attn_implementation": "eager", **config, **changes})).eval()
+    special = {} if name in OTHERS else SPECIAL
+    return cls(cls.config_class(**{**special, "attn_implementation": "eager", **config, **changes})).eval()

@@ -7,6 +7,8 @@ import torch
 
 import rela
 from rela.attention.hugging_face import ATTACHED, attentions
+from tests.attention.hugging_face_models import GROUPED, SPECIAL
+from tests.attention.hugging_face_models import make as family
 
 transformers = pytest.importorskip("transformers")
 if not hasattr(transformers, "AttentionInterface"):
@@ -188,4 +190,101 @@ def test_where_one_part_refuses_all_stay_as_they_were(monkeypatch):
         monkeypatch.setattr(model.decoder, "set_attn_implementation", refuse)
         with pytest.raises(ValueError, match="no rela here"):
             rela.replace_attention(model)
+        assert torch.equal(run(model), before)
+
+
+@pytest.mark.parametrize("name", ["siglip", "wrapped"])
+def test_both_kinds_of_attention_in_one_model_are_exchanged(name: str):
+    """Its own torch.nn.MultiheadAttention, and those of the interface; in a module around a model too."""
+    if name == "siglip":
+        model = family("siglip")
+        wanted = {"text_model.encoder.layers.0.self_attn", "text_model.encoder.layers.1.self_attn",
+                  "vision_model.encoder.layers.0.self_attn", "vision_model.head.attention"}  # fmt: skip
+    else:
+        model = torch.nn.ModuleDict({"reader": family("vit"), "pool": torch.nn.MultiheadAttention(32, 4)})
+        wanted = {"reader.layers.0.attention", "pool"}
+    replaced = rela.replace_attention(model, "rela-g")
+    assert set(replaced.names) == wanted
+    assert not replaced.left
+    assert not any(isinstance(part, torch.nn.MultiheadAttention) for part in model.modules())
+    assert len(replaced.added) == 2 * len(wanted)
+    replaced.undo()
+    assert not any(name.endswith(ATTACHED) for name, _ in model.named_modules())
+    assert any(isinstance(part, torch.nn.MultiheadAttention) for part in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [("git", ["encoder.layer.0.attention", "encoder.layer.1.attention"]),
+     ("longt5", ["encoder.block.0.layer.0", "encoder.block.1.layer.0"]),
+     ("pegasus_x", ["model.encoder.layers.0.self_attn"])],
+)  # fmt: skip
+def test_what_is_left_is_named_with_the_reason(name: str, left: list[str]):
+    with pytest.warns(UserWarning, match=f"rela.replace_attention left {left[0]}.* does not use the attention interf"):
+        replaced = rela.replace_attention(family(name), "rela-g")
+    assert list(replaced.left) == left
+    assert all("does not use the attention interface" in reason for reason in replaced.left.values())
+    assert f"left as they were: {left[0]} (" in str(replaced)
+
+
+@pytest.mark.parametrize(("name", "reason"), [("Gemma2", "attn_logit_softcapping"), ("GptOss", "sinks")])
+def test_more_than_softmax_is_refused_at_once(name: str, reason: str):
+    config = getattr(transformers, f"{name}Config")(**GROUPED, **SPECIAL, head_dim=8, num_local_experts=4)
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    before, written = run(model), model.config.to_dict()
+    with pytest.raises(ValueError, match=f"model.layers.0.self_attn is a {name}Attention with {reason}"):
+        rela.replace_attention(model)
+    assert model.config.to_dict() == written
+    assert torch.equal(run(model), before)
+
+
+def test_a_model_reaches_its_target_sparsity():
+    model = make("bert").train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    replaced = rela.replace_attention(model, "rela-g", threshold="learned", target_sparsity=0.8)
+    thresholds = [model.get_parameter(f"{name}.{ATTACHED}.threshold") for name in replaced.names]
+    optimiser = torch.optim.SGD(thresholds, lr=1e-3)
+    for _ in range(100):
+        run(model)
+        optimiser.zero_grad()
+        rela.collect_sparsity_penalty(model).backward()
+        optimiser.step()
+    options = {"input_ids": IDS, "attention_mask": REAL.long(), "output_attentions": True}
+    for weights in model.eval()(**options).attentions:
+        rate = rela.sparsity_rate(weights, REAL[:, None, None])
+        assert rate.tolist() == pytest.approx([0.8] * 4, abs=0.05)
+    with pytest.raises(ValueError, match='target_sparsity is set; wanted threshold="learned"'):
+        rela.replace_attention(model, "rela-g", target_sparsity=0.8)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_leaves_penalty_and_gradients(reentrant: bool):
+    gradients = []
+    for checkpointing in (False, True):
+        model = make("llama").train()
+        rela.replace_attention(model, "rela-g", threshold="learned", target_sparsity=0.8)
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.enable_input_require_grads()
+        loss = run(model, use_cache=False).square().mean() + rela.collect_sparsity_penalty(model)
+        loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, msg=lambda text, n=name: f"{n}: {text}")
+    assert all(gradient.any() for name, gradient in gradients[0].items() if name.endswith("threshold"))
+
+
+def test_undo_puts_the_earlier_attention_back():
+    model = make("t5")
+    with torch.no_grad():
+        before = run(model)
+        first = rela.replace_attention(model, "rela-g")
+        between = run(model)
+        second = rela.replace_attention(model, "relu-rms")
+        assert not torch.equal(run(model), between)
+        assert second.undo() is model
+        assert torch.equal(run(model), between)
+        assert first.undo() is model
         assert torch.equal(run(model), before)

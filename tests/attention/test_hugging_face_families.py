@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import rela
-from tests.attention.hugging_face_models import DECODERS, READERS, TRANSLATORS, make
+from tests.attention.hugging_face_models import DECODERS, OTHERS, READERS, TRANSLATORS, make
 
 transformers = pytest.importorskip("transformers")
 if not hasattr(transformers, "AttentionInterface"):
@@ -116,6 +116,24 @@ def test_our_softmax_is_an_encoder_s_own(name: str):
                 model(input_ids=IDS[:, :T], attention_mask=kept.long())[0][kept], before, **CLOSE
             )
             replaced.undo()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_our_softmax_is_the_own_of_models_of_pictures(name: str):
+    model = make(name)
+    inputs: dict[str, Tensor] = {"pixel_values": torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(3))}
+    if name != "vit":
+        inputs |= {"input_ids": IDS[:, :T], "attention_mask": real("right", T).long()}
+    with torch.no_grad():
+        before = model(**inputs)
+        rela.replace_attention(model, "softmax")
+        after = model(**inputs)
+    names = [part for part in ("last_hidden_state", "text_embeds", "image_embeds") if part in before]
+    assert names
+    for part in names:
+        # GIT's text follows the tokens of its picture: its padding is at the end
+        shown = slice(None) if name != "git" else (1, slice(-2))
+        torch.testing.assert_close(after[part][shown], before[part][shown], **CLOSE)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
