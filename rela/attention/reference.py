@@ -5,6 +5,8 @@ weights = act(q kᵀ · scale + bias - θ)        context = weights · v
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -62,9 +64,15 @@ def attend(
     if not wide:
         alpha = attention_weights(q, k, weights, scale, allowed, bias, threshold)
         return grouped_product(F.dropout(alpha, dropout) if dropout else alpha, v), alpha
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
         return attend(q, k, v, weights, scale, allowed, bias, threshold, dropout)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """A context in which products keep the type of what they multiply."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def grouped_product(a: Tensor, b: Tensor) -> Tensor:

@@ -107,6 +107,31 @@ def test_weights_are_finite(weights: str, dtype: torch.dtype, case: str):
     assert found[exact.abs() < torch.finfo(dtype).max / 2].isfinite().all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_meta_device_gives_shapes_in_float16(kind: str):
+    """Without autocast to switch off, which that device does not know."""
+    module = attention(kind, C, H, dtype=torch.float16).to("meta")
+    x = torch.zeros(B, T, C, dtype=torch.float16, device="meta")
+    for need_weights in (True, False):
+        out, _ = module(x, x, x, need_weights=need_weights)
+        assert (out.shape, out.dtype) == (x.shape, x.dtype)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("kind", ["rela-g", "relu2-g"])
+def test_float16_by_autocast_and_compiled(kind: str, need_weights: bool):
+    """Products inside autocast would round the context again; the compiled module is the module."""
+    module = identity_projections(attention(kind, C, H, dtype=torch.float32))
+    x = large(B, T, C, seed=1).float()
+    with torch.autocast("cpu", torch.float16):
+        out, _ = module(x, x, x, need_weights=need_weights)
+    assert out.dtype == torch.float16
+    assert out.isfinite().all()
+    module, x = module.half(), x.half()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x, x, x, need_weights=need_weights)[0], module(x, x, x, need_weights=need_weights)[0])
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_entmax_is_finite_at_the_ends_of_its_range(alpha: float, dtype: torch.dtype):
