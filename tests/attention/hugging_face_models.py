@@ -19,8 +19,9 @@ T5 = {"d_model": 32, "d_kv": 12, "d_ff": 32, "num_layers": 2, "num_heads": 4, "d
 # Name of the model class, then what its configuration says.
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere": ("CohereForCausalLM", GROUPED),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", {**STACK, "num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4,
-                                              "qk_nope_head_dim": 8, "v_head_dim": 6, "first_k_dense_replace": 2}),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", {**STACK, "num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8,
+                                              "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6,
+                                              "first_k_dense_replace": 2}),
     "gemma": ("GemmaForCausalLM", {**GROUPED, "head_dim": 12}),
     "gemma3": ("Gemma3ForCausalLM", {**GROUPED, "head_dim": 12, "sliding_window": 4,
                                      "layer_types": ["sliding_attention", "full_attention"]}),

@@ -138,6 +138,17 @@ def test_steps_with_a_cache_are_the_steps_without(name):
     assert torch.equal(with_cache, without)
 
 
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_generation_by_a_static_cache_is_that_by_a_dynamic_one(name: str):
+    """With padding on the left, as generation wants it."""
+    model = make(name)
+    rela.replace_attention(model, kind="rela-g")
+    options = {"attention_mask": REAL.flip(1).long(), "max_new_tokens": 4, "do_sample": False}
+    with torch.no_grad():
+        static, dynamic = (model.generate(IDS, cache_implementation=c, **options) for c in ("static", "dynamic"))
+    assert torch.equal(static, dynamic)
+
+
 def test_a_threshold_reaches_the_scores():
     model = make("bert")
     rela.replace_attention(model, kind="relu", threshold=1e6)
