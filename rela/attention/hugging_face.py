@@ -243,6 +243,9 @@ def forward(
 
 def with_bias(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
     """One mask of a mask and of what a model adds to its scores (T5 the distance of two words)."""
+    if mask is not None and mask.is_floating_point():
+        # The lowest number hides a key only from softmax: leaky relu, for one, would make a weight of it.
+        mask = mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, -torch.inf)
     if mask is None or bias is None:
         return bias if mask is None else mask
     return bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask

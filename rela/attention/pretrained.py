@@ -88,7 +88,7 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
     for part in parts:
         inside = {id(module) for module in part.modules()}
         needed = "additive" if any(id(module) in inside for module in left) else "boolean"
-        if needed == "boolean" and part._supports_sdpa:
+        if needed == "boolean" and getattr(part, "_supports_sdpa", False):
             needed = "implied"
         for config in configurations([part]):
             found[id(config)] = min(needed, found.get(id(config), needed))  # additive before boolean before implied

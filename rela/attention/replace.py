@@ -34,8 +34,8 @@ class Replacement:
     names: tuple[str, ...]
     kind: str | Kind
     what: str = TORCH
-    left: Mapping[str, str] = field(default_factory=dict)
-    added: tuple[nn.Parameter, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict, compare=False)
+    added: tuple[nn.Parameter, ...] = field(default=(), repr=False, compare=False)
     put_back: Callable[[], nn.Module] | None = field(default=None, repr=False, compare=False)
 
     def undo(self) -> nn.Module:

@@ -149,6 +149,22 @@ def test_generation_by_a_static_cache_is_that_by_a_dynamic_one(name: str):
     assert torch.equal(static, dynamic)
 
 
+@pytest.mark.filterwarnings("ignore:rela.replace_attention")
+@pytest.mark.parametrize("kind", ["rela-g-leaky", "rela-g-gelu", "rela-g"])
+@pytest.mark.parametrize("name", ["marian", "pegasus_x", "longt5"])
+def test_padding_is_seen_by_no_kind(name: str, kind: str):
+    """Also where attentions that were left want a mask that is added to the scores, as PEGASUS-X's do."""
+    model = make(name) if name == "marian" else family(name)
+    rela.replace_attention(model, kind)
+    other = torch.where(REAL, IDS, 61 - IDS)
+    with torch.no_grad():
+        first, second = (
+            model(input_ids=ids, attention_mask=REAL.long(), decoder_input_ids=IDS[:, :5])[0] for ids in (IDS, other)
+        )
+    assert first.isfinite().all()
+    torch.testing.assert_close(second, first, atol=1e-5, rtol=1e-5)
+
+
 def test_a_threshold_reaches_the_scores():
     model = make("bert")
     rela.replace_attention(model, kind="relu", threshold=1e6)

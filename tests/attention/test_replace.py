@@ -324,6 +324,7 @@ def test_undo_puts_everything_back():
     nested = model.encoder.use_nested_tensor
     before = run(model)
     replaced = rela.replace_attention(model, "rela-g")
+    assert replaced in {replaced}
     assert (run(model) - before).abs().max() > 1e-3
     assert replaced.undo() is model
     assert {name: type(module) for name, module in model.named_modules()} == old
