@@ -156,13 +156,14 @@ def test_padding_is_seen_by_no_kind(name: str, kind: str):
     """Also where attentions that were left want a mask that is added to the scores, as PEGASUS-X's do."""
     model = make(name) if name == "marian" else family(name)
     rela.replace_attention(model, kind)
-    other = torch.where(REAL, IDS, 61 - IDS)
+    hidden, shown = (torch.where(changed, 61 - IDS, IDS) for changed in (~REAL, REAL))
     with torch.no_grad():
-        first, second = (
-            model(input_ids=ids, attention_mask=REAL.long(), decoder_input_ids=IDS[:, :5])[0] for ids in (IDS, other)
+        first, second, third = (
+            model(input_ids=ids, attention_mask=REAL.long(), decoder_input_ids=IDS[:, :5])[0]
+            for ids in (IDS, hidden, shown)
         )
-    assert first.isfinite().all()
     torch.testing.assert_close(second, first, atol=1e-5, rtol=1e-5)
+    assert (third - first).abs().amax((1, 2)).min() > 1e-4, "what is not padding is seen, in the padded sentence too"
 
 
 def test_a_threshold_reaches_the_scores():
