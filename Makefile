@@ -14,7 +14,7 @@ test: $(VENV)/ready        ## every test that needs no GPU
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-gpu:                  ## the tests of the fused kernels, with the python that sees the GPU
-	$(PYTHON) -m pytest -m gpu
+	$(PYTHON) -m pytest -m gpu -W default
 
 check: $(VENV)/ready       ## lint, format and types
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ SUITES = {
     "test_annotations.py": "annotations of every function",
     "test_init.py": "rela/__init__.py",
     "attention/test_compile_export.py": "torch.compile, torch.export and autocast of every kind",
+    "attention/test_extremes.py": "extreme scores and sizes, of every kind",
     "attention/test_copies.py": "copies and pickles of every kind",
     "attention/test_hugging_face_families.py": "causality and softmax of every family of Hugging Face models",
     "attention/test_null_attention.py": "rows without a key, of every kind",
