@@ -12,7 +12,7 @@ from rela.kernels.layers.row_blocks import PIECE, ROWS, WIDEST, as_rows, block_p
 def test_a_plan_covers_every_column_and_little_more(width: int):
     plan = block_plan(torch.zeros(3, width))
     assert plan["C"] == width
-    assert width <= plan["K"] * plan["W"] < 2 * width + 1
+    assert width <= plan["P"] * plan["W"] < 2 * width + 1
     assert (plan["W"] <= PIECE and plan["BN"] == plan["num_warps"] == ROWS) or width > WIDEST
     assert 1 <= plan["num_warps"] <= 32
 
