@@ -11,7 +11,7 @@ demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus an
 	$(BIN)/rela demo
 
 test: $(VENV)/ready        ## every test that needs no GPU
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-gpu:                  ## the tests of the fused kernels, with the python that sees the GPU
 	$(PYTHON) -m pytest -m gpu -W default

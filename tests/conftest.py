@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from tests.interpreter import make_interpreter_fast
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
+    make_interpreter_fast()
 
 try:
     from hypothesis import settings
@@ -50,3 +53,16 @@ def fails(call: Callable[..., tuple]) -> Callable[..., None]:
         assert named in errors
 
     return run
+
+
+LONGEST = (
+    "tests/system/",
+    "tests/decoding/engines/test_gpu_search.py",
+    "tests/training/test_interruption.py",
+    "tests/test_demo.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no process is left alone with one of them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))

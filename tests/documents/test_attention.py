@@ -72,7 +72,7 @@ def copy_with_edits(copy: Path, edits: list[tuple[str, str]]) -> None:
     for folder in ("rela/attention", "rela/kernels", "tests/attention", "tests/kernels"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     files = ["rela/__init__.py", "rela/device.py", "rela/packing.py", "tests/__init__.py", "tests/conftest.py"]
-    for file in (*files, "pyproject.toml"):
+    for file in (*files, "tests/interpreter.py", "pyproject.toml"):
         shutil.copy(ROOT / file, copy / file)
     for name, diff in edits:
         apply(diff, copy / name)
