@@ -18,7 +18,9 @@ try:
 except ImportError:  # a machine for the GPU tests alone
     pass
 else:
-    settings.register_profile("rela", deadline=None)  # a busy machine is no error
+    # The same cases in every run; `--hypothesis-profile=explore` draws new ones. A busy machine is no error.
+    settings.register_profile("rela", deadline=None, derandomize=True)
+    settings.register_profile("explore", deadline=None)
     settings.load_profile("rela")
 
 
@@ -61,6 +63,12 @@ LONGEST = (
     "tests/training/test_interruption.py",
     "tests/test_demo.py",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """On a GPU a warning is no error: other versions of torch and its compiler are used there."""
+    if torch.cuda.is_available():
+        config.addinivalue_line("filterwarnings", "default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -49,13 +49,13 @@ def test_without_a_command_the_help_is_shown(call):
 
 def test_a_reader_of_the_help_that_goes_away_is_no_error():
     """As in `rela | head -1`: here the pipe is closed after a first byte."""
-    process = subprocess.Popen([sys.executable, "-m", "rela"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.read(1)
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(60) in (1, 2)
+    with subprocess.Popen([sys.executable, "-m", "rela"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) in (1, 2)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

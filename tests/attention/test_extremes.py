@@ -53,7 +53,7 @@ def outcome(module: nn.Module, case: str, dtype: torch.dtype, need_weights: bool
     out, _ = module(query, key, key, key_padding_mask=hidden, need_weights=need_weights)
     (out * normal(*out.shape, seed=3).to(dtype)).sum().backward()
     parameters = {f"gradient of {name}": parameter.grad for name, parameter in module.named_parameters()}
-    return {"output": out, "gradient of query": query.grad, "gradient of key": key.grad, **parameters}
+    return {"output": out.detach(), "gradient of query": query.grad, "gradient of key": key.grad, **parameters}
 
 
 def assert_finite_where_it_fits(found: dict[str, Tensor], exact: dict[str, Tensor], dtype: torch.dtype) -> None:

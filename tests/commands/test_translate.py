@@ -113,22 +113,19 @@ def test_info_prints_sizes_by_part(call, model):
 
 
 def test_a_dialogue_is_answered_line_by_line(model):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rela", "translate", str(model), "--window", "1", "--beam", "1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    answers = []
-    for line in SOURCES[:3]:
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        answers.append(process.stdout.readline().rstrip("\n"))  # before the input ends
-    process.stdin.close()
-    assert process.wait(60) == 0
+    line = [sys.executable, "-m", "rela", "translate", str(model), "--window", "1", "--beam", "1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(line, env=environment, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = []
+        for source in SOURCES[:3]:
+            process.stdin.write(source + "\n")
+            process.stdin.flush()
+            answers.append(process.stdout.readline().rstrip("\n"))  # before the input ends
+        process.stdin.close()
+        assert process.wait(60) == 0
     assert answers == Translator.load(model, "cpu").translate(SOURCES[:3], beam=1)
 
 
