@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Processes that share the tests; each computes with one thread.
 WORKERS ?= auto
 
-.PHONY: demo test test-gpu check format bench results clean
+.PHONY: demo test test-gpu campaign check format bench results clean
 
 demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
 	$(BIN)/rela demo
@@ -15,6 +15,9 @@ test: $(VENV)/ready        ## every test that needs no GPU
 
 test-gpu:                  ## the tests of the fused kernels, with the python that sees the GPU
 	$(PYTHON) -m pytest -m gpu -W default
+
+campaign: $(VENV)/ready    ## the long attacks that docs/reliability.md counts
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m campaign -n $(WORKERS)
 
 check: $(VENV)/ready       ## lint, format and types
 	$(BIN)/ruff check .
