@@ -1,22 +1,28 @@
-"""Files and folders that are written whole or not at all, and locks on them."""
+"""Files and folders that are written whole or not at all, what killed processes leave of them, and locks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(?P<state>part|new|old)")
+"""The name of what is being written: .NAME.PROCESS.part for a file, .new for a folder, .old for the one it replaces."""
 
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path` to write to: renamed to it when the body ends, removed when the body fails."""
     path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = temporary(path, "part")
     try:
-        yield partial
-        os.replace(partial, path)
+        with held(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+            remove_leftovers(path.parent, path.name)
+            yield partial
+            os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -36,28 +42,116 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 @contextlib.contextmanager
 def replacing_folder(path: str | Path) -> Iterator[Path]:
     """An empty folder beside `path` to fill: takes its place when the body ends, is removed when the body fails."""
-    path = Path(path)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    path = Path(os.path.realpath(path))  # a link to a folder stays one
+    fresh = temporary(path, "new")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir()
-        yield fresh
-        replace_folder(fresh, path)
+        with held(fresh, os.O_RDONLY):
+            remove_leftovers(path.parent, path.name)
+            yield fresh
+            replace_folder(fresh, path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
 def replace_folder(fresh: Path, path: Path) -> None:
-    """Put a finished folder in the place of an old one; at every moment one of the two is whole on disk."""
+    """Put a finished folder in the place of an old one, by one rename where the file system can exchange two names.
+
+    Where it cannot, a process killed between two renames leaves the old folder as .NAME.PROCESS.old, and
+    `remove_leftovers` gives it back its name.
+    """
     for file in fresh.iterdir():  # a name must not reach the disk before what it names
-        with open(file, "rb") as content:
-            os.fsync(content.fileno())
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
+        synchronise(file)
+    if not path.exists():
+        os.replace(fresh, path)
+    elif not exchange(fresh, path):
+        old = temporary(path, "old")
+        shutil.rmtree(old, ignore_errors=True)
         os.replace(path, old)
-    os.replace(fresh, path)
-    shutil.rmtree(old, ignore_errors=True)
+        os.replace(fresh, path)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def temporary(path: Path, state: str) -> Path:
+    """Where this process writes what will be `path`; TEMPORARY matches its name."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{state}")
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    if path.is_file():
+        with open(path, "rb") as content:
+            os.fsync(content.fileno())
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step, in which no process sees either of them missing; False where that cannot be done."""
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2  # Linux
+    except (OSError, TypeError, AttributeError):
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), swap) == 0)
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left half-written in a folder: of the file or folder `name`, or of all.
+
+    What a live process is writing stays. An old folder whose successor never came gets its name back.
+    """
+    for path in folder.glob(".*"):
+        match = TEMPORARY.fullmatch(path.name)
+        if match is None or match["name"] != (name or match["name"]) or is_in_use(path, int(match["process"])):
+            continue
+        if match["state"] == "old" and not (folder / match["name"]).exists():
+            os.replace(path, folder / match["name"])
+        elif path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def is_in_use(path: Path, process: int) -> bool:
+    """Whether a process may still be writing a temporary path: it holds its lock, or its number is that of a live one.
+
+    The lock also tells of processes in other containers; the number, where the file system knows no locks.
+    """
+    try:
+        with held(path, os.O_RDONLY):
+            return process != os.getpid() and is_alive(process)
+    except (OSError, ValueError):
+        return path.exists()
+
+
+def is_alive(process: int) -> bool:
+    """Whether there is a process of this number."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextlib.contextmanager
+def held(path: Path, flags: int) -> Iterator[None]:
+    """Hold the lock of a file or folder; a ValueError if another process does."""
+    if os.name == "nt":  # where a folder cannot be opened, and an open file not be renamed
+        if flags & os.O_CREAT:
+            path.touch()
+        yield
+        return
+    handle = os.open(path, flags, 0o666)
+    try:
+        with contextlib.suppress(OSError):  # a file system that knows no locks
+            lock(handle, f"{path} is being written by another process")
+        yield
+    finally:
+        os.close(handle)
 
 
 def lock(handle: int, message: str) -> None:

@@ -1,10 +1,22 @@
 """Files and folders are replaced whole or not at all, and nothing is left beside them."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from rela.files import lock, replacing, replacing_folder, write_bytes, write_text
+from rela import files
+from rela.files import exchange, held, lock, remove_leftovers, replacing, replacing_folder, write_bytes, write_text
+from tests.killing import killer
+
+
+def dead_process() -> int:
+    """The number of a process that was there and has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
 
 
 def test_text_and_bytes_replace_what_was_there(tmp_path):
@@ -66,3 +78,95 @@ def test_a_lock_is_held_once(tmp_path):
         lock(one.fileno(), "busy")
         with pytest.raises(ValueError, match="busy"):
             lock(two.fileno(), "busy")
+
+
+def leave(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    (folder / name / "weights").write_text("half")
+    return folder / name
+
+
+def test_what_killed_processes_left_goes_and_what_live_ones_write_stays(tmp_path):
+    pytest.importorskip("fcntl")
+    dead = dead_process()
+    leave(tmp_path, f".model.{dead}.new")
+    leave(tmp_path, f".model.{dead}.old")
+    leave(tmp_path, "model")
+    (tmp_path / f".log.{dead}.part").write_text("half")
+    foreign = [".bashrc", ".model.backup", ".log.1999", f".{dead}.new"]
+    for name in foreign:
+        (tmp_path / name).write_text("not ours")
+    living = leave(tmp_path, f".best.{os.getppid()}.new")
+    locked = leave(tmp_path, f".last.{dead}.new")  # of a process in another container, where its number is another's
+    with held(locked, os.O_RDONLY):
+        remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*foreign, "model", living.name, locked.name}
+    remove_leftovers(tmp_path)
+    assert not locked.exists(), "its process has ended"
+
+
+def test_leftovers_of_other_names_are_left_to_those_who_write_them(tmp_path):
+    other = leave(tmp_path, f".other.{dead_process()}.new")
+    with replacing_folder(tmp_path / "model"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"model", other.name}
+
+
+def test_an_old_folder_without_successor_gets_its_name_back(tmp_path):
+    leave(tmp_path, f".model.{dead_process()}.old")
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path):
+    leave(tmp_path, "real")
+    (tmp_path / "link").symlink_to("real")
+    with replacing_folder(tmp_path / "link") as fresh:
+        (fresh / "weights").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "weights").read_text() == "new"
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_folders_are_exchanged_or_moved_one_after_the_other(tmp_path, monkeypatch, can_exchange):
+    if can_exchange:
+        leave(tmp_path, "a"), leave(tmp_path, "b")
+        if not exchange(tmp_path / "a", tmp_path / "b"):
+            pytest.skip("this file system cannot exchange names")
+    else:
+        monkeypatch.setattr(files, "exchange", lambda *_: False)
+    leave(tmp_path, "model")
+    with replacing_folder(tmp_path / "model") as fresh:
+        (fresh / "weights").write_text("new")
+    assert (tmp_path / "model" / "weights").read_text() == "new"
+    assert not list(tmp_path.glob(".*"))
+
+
+def replace_contents(path: str) -> None:
+    with replacing_folder(path) as fresh:
+        for name in ("weights", "config"):
+            (fresh / name).write_text("new")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere two renames are needed")
+def test_a_folder_that_is_being_replaced_is_whole_wherever_the_process_is_killed(tmp_path):
+    path = tmp_path / "model"
+    old, new = (dict.fromkeys(("weights", "config"), text) for text in ("old", "new"))
+    found = []
+    with killer(tmp_path, __name__) as process:
+        for event in range(1, 100):
+            with replacing_folder(path) as fresh:
+                for name, text in old.items():
+                    (fresh / name).write_text(text)
+            ended = process.call(f"{__name__}:replace_contents", str(path), event=event)
+            found.append({file.name: file.read_text() for file in path.iterdir()})
+            if not ended.killed:
+                break
+            remove_leftovers(tmp_path)
+            assert [item.name for item in tmp_path.iterdir()] == ["model"]
+    assert ended.status == 0, ended.errors
+    assert found[-1] == new
+    assert all(contents in (old, new) for contents in found)
+    assert found.count(old) >= 5, "there are several events at which it was killed"
+    assert found.count(new) >= 3, "also after the exchange"
