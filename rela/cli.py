@@ -26,7 +26,8 @@ import rela
 from rela.commands import learn, look, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed
-from rela.terminal import fail
+from rela.interrupts import Interrupts
+from rela.terminal import end_interrupted, fail, reopen_closed_streams
 
 SMALLER = "(smaller batches need less: --batch-tokens of translate, --set train.accumulate=4 of train)"
 
@@ -88,20 +89,34 @@ for name, command in DATA_COMMANDS.items():
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; what a user can put right is one line on stderr and exit code 2, a bug is a traceback and 1."""
+    interrupts = Interrupts()
+    with interrupts.listening():
+        try:
+            set_up_streams()
+            code = app(renew(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+            sys.stdout.flush()  # here, where a reader that went away is dealt with
+        except SystemExit:
+            raise
+        except BaseException as error:
+            # An import that is interrupted may raise anything.
+            if isinstance(error, KeyboardInterrupt) or (interrupts.came and not os.environ.get("RELA_TRACEBACK")):
+                flush_or_abandon()
+                end_interrupted()
+            if not isinstance(error, Exception):
+                raise
+            give_up(error)
+        if code == 130:  # what typer makes of Ctrl-C
+            end_interrupted()
+        raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def set_up_streams() -> None:
+    """Text is UTF-8 here, whatever the locale says; a file name that is not is printed byte for byte, or escaped."""
+    reopen_closed_streams()
     warnings.showwarning = lambda message, *_: print(f"rela: warning: {one_line(message)}", file=sys.stderr)
-    for stream in (sys.stdout, sys.stderr):
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")  # text is UTF-8 here, whatever the locale says
-    try:
-        code = app(renew(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
-        sys.stdout.flush()  # here, where a reader that went away is dealt with
-    except KeyboardInterrupt:
-        fail("interrupted", code=130)
-    except Exception as error:
-        give_up(error)
-    if code == 130:  # what typer makes of Ctrl-C
-        fail("interrupted", code=130)
-    raise SystemExit(code if isinstance(code, int) else 0)
+            stream.reconfigure(encoding="utf-8", errors=errors)
 
 
 def give_up(error: Exception) -> NoReturn:
@@ -119,7 +134,7 @@ def give_up(error: Exception) -> NoReturn:
         flush_or_abandon()
         raise SystemExit(1) from None
     if type(error).__name__ == "Abort":  # what older releases of typer make of Ctrl-C
-        fail("interrupted", code=130)
+        end_interrupted()
     if isinstance(error, OSError):  # which may be a full disk behind stdout
         flush_or_abandon()
     if is_out_of_memory(error):
@@ -160,7 +175,9 @@ def flush_or_abandon() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        void = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(void, sys.stdout.fileno())
+        os.close(void)
 
 
 def describe(error: Exception) -> str:

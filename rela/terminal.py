@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rela.files import replacing
+from rela.interrupts import CODE
 from rela.progress import Progress
 
 
@@ -126,3 +127,31 @@ def fail(message: str, code: int = 2) -> NoReturn:
     """End the program with one line on stderr."""
     print(f"rela: error: {message}", file=sys.stderr)
     raise SystemExit(code) from None
+
+
+def end_interrupted(message: str = "interrupted") -> NoReturn:
+    """End the program as Ctrl-C asks for, which is no error."""
+    print(f"rela: {message}", file=sys.stderr)
+    raise SystemExit(CODE) from None
+
+
+def reopen_closed_streams() -> None:
+    """Give the program the standard streams that it was started without.
+
+    The next file that is opened would take their numbers, and what a library prints would be written into it. Reading
+    from a missing stdin and writing to a missing stdout are errors; what goes to a missing stderr is thrown away.
+    """
+    for number, (name, flags, mode) in enumerate(
+        (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
+    ):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, flags)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (for the whole run)
+
+
+def printable(text: object) -> str:
+    """Text that can be written as UTF-8: the bytes of a file name that are no UTF-8 are written as escapes."""
+    return str(text).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -18,6 +18,7 @@ PACKAGE = Path(rela.__file__).parent
 # Each may import those before it. The single files after `explorer` put packages together for people.
 LAYERS = [
     "errors",
+    "interrupts",
     "files",
     "progress",
     "config",

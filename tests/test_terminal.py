@@ -1,5 +1,9 @@
 """What the command line shows and reads: lines of progress, lines in, lines out."""
 
+import shlex
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +68,24 @@ def test_formats_and_failures_are_one_line(capsys):
         terminal.fail("no such thing", 3)
     assert end.value.code == 3
     assert capsys.readouterr().err == "rela: error: no such thing\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code", "output", "error"),
+    [
+        ("<&- >&-", "data list", 2, False, True),
+        (">&-", "--version", 2, False, True),
+        ("2>&-", "nonsense", 2, False, False),
+        ("<&- 2>&-", "data list", 0, True, False),
+    ],
+)
+def test_a_closed_standard_stream_is_an_error_only_where_it_is_used(tmp_path, closed, arguments, code, output, error):
+    command = f"exec {shlex.quote(sys.executable)} -m rela {arguments} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
+    assert (done.returncode, bool(done.stdout)) == (code, output)
+    assert done.stderr == (b"rela: error: Bad file descriptor\n" if error else b"")
+
+
+def test_names_that_are_not_utf8_are_escaped():
+    assert terminal.printable("f\udcff") == "f\\udcff"
+    assert terminal.printable("Füße") == "Füße"

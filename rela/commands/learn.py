@@ -12,7 +12,7 @@ import typer
 from rela.commands.arguments import named_paths
 from rela.commands.options import ConfigFile, Overrides, PictureFile
 from rela.commands.pictures import require_plots, save_as_asked
-from rela.terminal import fail, progress_bars
+from rela.terminal import end_interrupted, progress_bars
 
 
 def data_toy(
@@ -104,7 +104,7 @@ def train(
     try:
         finished = run(load_config(config, overrides or ()), quiet)
     except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from the last checkpoint", code=130)
+        end_interrupted("interrupted; the same command goes on from the last checkpoint")
     if os.environ.get("RANK", "0") == "0":  # one process of those that torchrun started
         print(finished)
 

@@ -29,7 +29,7 @@ from rela.commands.options import (
     Tokenised,
 )
 from rela.commands.pictures import require_plots, save_as_asked
-from rela.terminal import check_format, output_lines, paired_lines, progress_bars
+from rela.terminal import check_format, output_lines, paired_lines, printable, progress_bars
 
 SHOWN = (
     "model",
@@ -77,12 +77,12 @@ def analyse(
     used = {**vars(options), "device": None if device == "auto" else device}
     settings = {
         "command": command_line(),
-        "source": str(source),
-        "target": str(target),
+        "source": printable(source),
+        "target": printable(target),
         "one_based": gold_one_based,
         "flip_gold": gold_flipped,
         "tokenised": tokenised,
-        "gold_file": None if gold is None else str(gold),
+        "gold_file": None if gold is None else printable(gold),
     }
     with progress_bars() as progress:
         report = run(
@@ -92,7 +92,7 @@ def analyse(
             examples=examples,
             word_classes=load_word_classes(word_classes) if word_classes else None,
             settings=settings,
-            plot=PlotCommand(names, str(source), str(target), used),
+            plot=PlotCommand(names, printable(source), printable(target), used),
             progress=progress,
         )
     for row in report.table():
@@ -365,4 +365,4 @@ def command_line() -> str:
     """The command as one would type it again."""
     import shlex
 
-    return shlex.join(["rela", *sys.argv[1:]])
+    return printable(shlex.join(["rela", *sys.argv[1:]]))

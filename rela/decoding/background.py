@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any
 
 
@@ -35,6 +38,46 @@ class Background:
         if self.error is not None:
             raise self.error
         return self.value
+
+
+class Gate:
+    """Held around each piece of C++ code that a thread of `Background` runs; once closed, no such piece begins.
+
+    Python ends a daemon thread wherever it is, and inside C++ code that aborts the whole program. So whoever started
+    the thread closes the gate before Python can end; closing waits for the piece that runs, and for nothing else.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.closed = threading.Lock(), False
+        _gates.add(self)
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        if self.closed:
+            self.lock.release()
+            raise GateClosed
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.lock.release()
+
+    def close(self) -> None:
+        self.closed = True  # first, or a quick thread could enter many times more before this one gets the lock
+        with self.lock:
+            pass
+
+
+class GateClosed(Exception):
+    """Ends a thread whose results nobody wants any more."""
+
+
+_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
+
+
+@atexit.register
+def close_gates() -> None:
+    """Close the gates of streams that were left before their end, and not closed."""
+    for gate in list(_gates):
+        gate.close()
 
 
 HostWork = Iterator[object]

@@ -14,6 +14,7 @@ from typing import Any
 from rela.config import Config, DecodeConfig
 from rela.data.batching import Batch
 from rela.data.subwords import EOS, Subwords
+from rela.decoding.background import Gate
 from rela.decoding.beam import Hypothesis
 from rela.decoding.even_packing import Pair, pack_evenly
 from rela.decoding.pipeline import Pipeline, Request
@@ -112,12 +113,20 @@ class Translator:
             decode = dataclasses.replace(decode, beam=nbest)  # as many draws as are asked for, and all of them given
         if nbest > decode.beam:
             raise ValueError(f"nbest is {nbest}; wanted at most the beam, {decode.beam}")
-        read = partial(self.read_window, iter(lines), window)
-        yield from self.pipeline.translate(read, self.to_translation, Request(decode, nbest, window))
+        gate = Gate()  # a large window is encoded in a thread
+        read = partial(self.read_window, iter(lines), window, gate)
+        try:
+            yield from self.pipeline.translate(read, self.to_translation, Request(decode, nbest, window))
+        finally:
+            gate.close()
 
-    def read_window(self, stream: Iterator[str], window: int, number: int) -> list[list[int]]:
+    def read_window(self, stream: Iterator[str], window: int, gate: Gate, number: int) -> list[list[int]]:
         """Subword ids of the next lines, the first of which is line `number`."""
-        return [self.encode_source(line, number + i) for i, line in enumerate(islice(stream, window))]
+        ids = []
+        for i, line in enumerate(islice(stream, window), start=number):
+            with gate:
+                ids.append(self.encode_source(line, i))
+        return ids
 
     def encode_source(self, line: str, number: int) -> list[int]:
         """Subword ids of a line, cut with a warning where it is longer than the model's positions reach."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from torch import Tensor
@@ -40,21 +41,30 @@ def is_replaceable(path: Path) -> bool:
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
     """Tensors to a safetensors file."""
     from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save, save_file
 
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, path)
+        if is_utf8(path):
+            save_file(tensors, path)
+        else:
+            path.write_bytes(save(tensors))
     except SafetensorError as error:  # also what a full disk comes as
         raise OSError(f"{path} could not be written: {error}") from None
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether the name of a file is UTF-8, which safetensors wants it to be."""
+    return os.fsencode(path).decode("utf-8", "ignore") == str(path)
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file, or a one-line error that names it."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
     try:
-        return load_file(path)
+        return load_file(path) if is_utf8(path) else load(path.read_bytes())
     except FileNotFoundError:
         raise ModelFolderError(f"{path} is missing") from None
     except SafetensorError as error:

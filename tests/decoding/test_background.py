@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from rela.decoding.background import NO_WORK, Background, finish, work_until
+from rela.decoding.background import NO_WORK, Background, Gate, GateClosed, close_gates, finish, work_until
 
 
 def test_a_result_is_waited_for_and_an_error_is_raised():
@@ -23,6 +24,37 @@ def test_a_result_is_waited_for_and_an_error_is_raised():
     with pytest.raises(ZeroDivisionError):
         broken.result()
     assert not broken.is_ready
+
+
+def test_a_closed_gate_waits_for_the_piece_that_runs_and_lets_no_other_begin():
+    gate, inside, leave, done = Gate(), threading.Event(), threading.Event(), []
+
+    def pieces() -> None:
+        for number in range(3):
+            with gate:
+                inside.set()
+                leave.wait(60)
+                done.append(number)
+
+    call = Background(pieces)
+    inside.wait(60)
+    closing = threading.Thread(target=gate.close)
+    closing.start()
+    assert closing.is_alive()
+    while not gate.closed:
+        time.sleep(0.001)
+    leave.set()
+    with pytest.raises(GateClosed):
+        call.result()
+    closing.join(60)
+    assert done == [0]
+
+
+def test_gates_that_nobody_closed_are_closed_when_python_ends():
+    gate = Gate()
+    close_gates()
+    with pytest.raises(GateClosed), gate:
+        pass
 
 
 def test_pieces_of_work_are_done_until_something_is_ready():

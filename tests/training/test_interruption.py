@@ -88,7 +88,7 @@ def test_asked_to_stop_a_run_saves_says_so_and_can_be_resumed(make_config, comma
     process.send_signal(number)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert (output, errors) == ("", "rela: error: interrupted; the same command goes on from the last checkpoint\n")
+    assert (output, errors) == ("", "rela: interrupted; the same command goes on from the last checkpoint\n")
     saved = Checkpoints(Path(config.train.directory) / "checkpoints", 5).latest()
     assert saved is not None
     assert saved.name not in ("step-0000100", "step-0000120"), "it was saved where it stopped, not where it was due"
