@@ -172,18 +172,27 @@ def eager_relu(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> T
     return (weights.tril() if causal else weights) @ v
 
 
-def flex_relu(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
-    """FlexAttention's route to relu: a softmax over log(relu(s)), its normalisation undone by exp(lse)."""
+def flex_relu(q: Tensor, k: Tensor, v: Tensor, scale: float, blocks: object) -> Tensor:
+    """FlexAttention's route to relu: a softmax over log(relu(s)), its normalisation undone by exp(lse).
+
+    Causality is in the block mask, so that it skips what lies above the diagonal.
+    """
     from torch.nn.attention.flex_attention import flex_attention
 
     def logarithm(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        seen = score > 0
-        if causal:
-            seen = seen & (key <= query)
-        return torch.where(seen, score.log(), -float("inf"))
+        return torch.where(score > 0, score.log(), -float("inf"))
 
-    out, lse = flex_attention(q, k, v, score_mod=logarithm, scale=scale, return_lse=True)
+    out, lse = flex_attention(q, k, v, score_mod=logarithm, block_mask=blocks, scale=scale, return_lse=True)
     return out * lse.exp()[..., None].to(out.dtype)
+
+
+def block_mask(T: int, causal: bool) -> object:
+    """FlexAttention's block mask of a causal call, made once as its users do; None where all is seen."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    if not causal:
+        return None
+    return create_block_mask(lambda b, h, t, s: t >= s, None, None, T, T, "cuda")
 
 
 def softmax_by(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
@@ -211,8 +220,8 @@ def dense_section(D: int, T: int, causal: bool, ceiling: float, turns: int, comp
         ways["relu, torch.compile"] = lambda *x: eager(*x, scale, causal)
     forwards = {name: lambda way=way: way(q.detach(), k.detach(), v.detach()) for name, way in ways.items()}
     if compiled:
-        flex = torch.compile(flex_relu)
-        forwards["relu, FlexAttention"] = lambda: flex(q.detach(), k.detach(), v.detach(), scale, causal)
+        flex, blocks = torch.compile(flex_relu), block_mask(T, causal)
+        forwards["relu, FlexAttention"] = lambda: flex(q.detach(), k.detach(), v.detach(), scale, blocks)
     backwards = {}
     for name, way in ways.items():
         try:
