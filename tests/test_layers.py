@@ -37,7 +37,9 @@ LAYERS = [
     "filtering",
     "plots",
     "report",
+    "web",
     "explorer",
+    "server",
     "terminal",
     "demo",
     "commands",
@@ -60,9 +62,10 @@ KERNEL_USERS = (
 HOMES = {
     "matplotlib": ("plots",),
     "triton": ("kernels",),
-    "fastapi": ("explorer",),
-    "starlette": ("explorer",),
-    "uvicorn": ("explorer",),
+    "fastapi": ("web", "explorer", "server"),
+    "starlette": ("web", "explorer", "server"),
+    "uvicorn": ("web", "explorer", "server"),
+    "prometheus_client": ("server",),
 }
 HEAVY = (
     "matplotlib",

@@ -64,6 +64,8 @@ COVERED = {
         "rela/report/results.py",
         "rela/report/rows.py",
     ],
+    "tests/web/test_gate.py": ["rela/web/refused.py"],
+    "tests/explorer/test_server.py": ["rela/web/replies.py"],
     "tests/filtering/test_filter.py": ["rela/filtering/outputs.py"],
     "tests/commands/test_look.py": ["rela/commands/pictures.py"],
     "tests/training/test_trainer.py": [

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 
 from rela.explorer.export import PAGE, export_page, linked_files, static_file
-from rela.explorer.views import Refused, Views
+from rela.explorer.payload import View
+from rela.explorer.views import Views
+from rela.web.gate import Gate, Limits
+from rela.web.refused import Refused
+from rela.web.replies import add_refusals, refusal
+from rela.web.running import address_of, make_server, open_socket, run_until_interrupted
 
 HOST, PORT = "127.0.0.1", 8765
 MAX_BODY = 1 << 17
@@ -30,16 +32,27 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-Answer = TypeVar("Answer")
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+RunView = Callable[[str, Callable[[], View]], Awaitable[View]]
+"""Runs what makes a view with the model of this name, where that model may be used."""
 log = logging.getLogger("rela.explorer")
 
 
-def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")) -> FastAPI:
-    """The web application over these models; it answers only requests addressed to this machine by `hosts`."""
+async def run_in_thread(model: str, make: Callable[[], View]) -> View:
+    """A view made in a thread; `Views` makes one at a time."""
+    return await run_in_threadpool(make)
+
+
+def create_app(views: Views, hosts: tuple[str, ...] | None = LOCAL_HOSTS, run_view: RunView = run_in_thread) -> FastAPI:
+    """The web application over these models; it answers only requests addressed to `hosts` (None: to any name)."""
     files = linked_files()
     # No generated documentation: its pages load scripts from elsewhere.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    add_refusals(app, hosts)
+    add_refusals(app)
+    add_guard(app, hosts)
+
+    async def make_view(model: str, source: str, target: str | None = None) -> View:
+        return await work(run_view(model, lambda: views.view(model, source, target)))
 
     @app.get("/")
     async def page() -> Response:
@@ -58,7 +71,7 @@ def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost",
     @app.post("/api/view")
     async def view(request: Request) -> Response:
         asked = await read_object(request, {"model": str, "source": str, "target": (str, type(None))})
-        return JSONResponse(await work(lambda: views.view(**asked).to_dict()))
+        return JSONResponse((await make_view(**asked)).to_dict())
 
     @app.post("/api/export")
     async def export(request: Request) -> Response:
@@ -66,7 +79,7 @@ def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost",
         names = asked.pop("models", [])
         if not 1 <= len(names) <= MAX_MODELS or not all(isinstance(name, str) for name in names):
             raise Refused(f"models is no list of 1 to {MAX_MODELS} names")
-        html = await work(lambda: export_page(views.start(), [views.view(name, **asked) for name in names]))
+        html = export_page(views.start(), [await make_view(name, **asked) for name in names])
         return Response(
             html, media_type="text/html", headers={"Content-Disposition": 'attachment; filename="attention.html"'}
         )
@@ -74,36 +87,25 @@ def create_app(views: Views, hosts: tuple[str, ...] = ("127.0.0.1", "localhost",
     return app
 
 
-def add_refusals(app: FastAPI, hosts: tuple[str, ...]) -> None:
-    """Refuse requests to other hosts, and answer every error with one line of JSON."""
+def add_guard(app: FastAPI, hosts: tuple[str, ...] | None) -> None:
+    """Refuse requests to other hosts, and tell the browser to load nothing from elsewhere."""
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         # With DNS rebinding another site's name points to this machine; its pages must not be answered.
         host = request.headers.get("host", "").lower()
-        known = (host if host.endswith("]") else host.rpartition(":")[0] or host) in hosts
-        response = await call_next(request) if known else refusal(f"wanted a request to {' or '.join(hosts)}", 421)
+        known = hosts is None or (host if host.endswith("]") else host.rpartition(":")[0] or host) in hosts
+        response = (
+            await call_next(request) if known else refusal(f"wanted a request to {' or '.join(hosts or ())}", 421)
+        )
         response.headers.update(HEADERS)
         return response
 
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:
-        return refusal(str(error), error.status)
 
-    @app.exception_handler(HTTPException)
-    async def no_such_page(request: Request, error: HTTPException) -> JSONResponse:
-        return refusal(str(error.detail), error.status_code)
-
-
-def refusal(message: str, status: int) -> JSONResponse:
-    """The answer to a request that is refused."""
-    return JSONResponse({"error": " ".join(message.split())}, status_code=status)
-
-
-async def work(task: Callable[[], Answer]) -> Answer:
-    """Run the model in a thread; whatever goes wrong there is one line to the visitor, and the server stays up."""
+async def work(making: Awaitable[View]) -> View:
+    """A view; whatever goes wrong in making it is one line to the visitor, and the server stays up."""
     try:
-        return await run_in_threadpool(task)
+        return await making
     except Refused:
         raise
     except ValueError as error:
@@ -143,13 +145,7 @@ async def read_object(request: Request, fields: dict[str, Any]) -> dict[str, Any
 
 def serve(views: Views, port: int = PORT, say: Callable[[str], None] = print) -> None:
     """Serve the page on the loopback interface until interrupted; port 0 takes a free one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            door.bind((HOST, port))
-            door.listen()  # before the address is said: who comes at once waits, and is not turned away
-        except (OSError, OverflowError) as error:
-            raise ValueError(f"port {port} cannot be had ({error}); wanted a free one, or 0 for any") from None
-        say(f"rela explorer: http://{HOST}:{door.getsockname()[1]}/  (Ctrl-C ends it)")
-        config = uvicorn.Config(create_app(views), log_level="warning", server_header=False, ws="none")
-        uvicorn.Server(config).run(sockets=[door])
+    door = open_socket(HOST, port)
+    # Nobody waits for a picture after Ctrl-C.
+    server = make_server(Gate(create_app(views), Limits(body=MAX_BODY)), grace_seconds=1.0)
+    run_until_interrupted(server, door, lambda: say(f"rela explorer: {address_of(door)}  (Ctrl-C ends it)"))

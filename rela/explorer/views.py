@@ -11,6 +11,7 @@ from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks
 from rela.explorer.examples import Example
 from rela.explorer.payload import SCHEMA, View, view_pair
+from rela.web.refused import Refused
 
 MAX_CHARACTERS = 4000
 """Of a source or a target."""
@@ -18,14 +19,6 @@ MAX_SUBWORDS = 300
 """Of a source or a target; weights grow with the square of it."""
 MAX_EXAMPLES = 200
 """That the page lists; the gold links of the others are known all the same."""
-
-
-class Refused(ValueError):
-    """What a visitor asked for cannot be shown; `status` is the HTTP status that says so."""
-
-    def __init__(self, message: str, status: int = 422) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Views:

@@ -3,8 +3,6 @@
 import contextlib
 import copy
 import shutil
-import socket
-import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,18 +41,13 @@ def views() -> Views:
 def serving(views: Views):
     """The address of a server of these views, as `rela explore` starts it."""
     pytest.importorskip("fastapi")
-    uvicorn = pytest.importorskip("uvicorn")
-    from rela.explorer.server import create_app
+    pytest.importorskip("uvicorn")
+    from rela.explorer.server import MAX_BODY, create_app
+    from rela.web.gate import Gate, Limits
+    from tests.web.serving import running
 
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        door.listen()
-        server = uvicorn.Server(uvicorn.Config(create_app(views), log_level="critical", ws="none"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{door.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(10)
+    with running(Gate(create_app(views), Limits(body=MAX_BODY))) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="session")

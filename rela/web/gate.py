@@ -1,0 +1,204 @@
+"""The gate before an application: bounds on the size, the time and the number of requests, and an orderly end.
+
+A request is read whole before the application sees it. So an application never meets half a body, and a client that
+leaves, at whatever moment, leaves no traceback: before the end of its body nothing was begun for it, and afterwards
+what was begun is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from rela.web.refused import Busy, Refused
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+DISCARDED = 4
+"""So many times the largest body is read and thrown away, so that a client that sends first can read the refusal."""
+
+
+class Left(Exception):
+    """The client left before its request was complete."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all of them together, may take."""
+
+    body: int = 1 << 20
+    """Bytes of a request."""
+    requests: int = 256
+    """At a time; one more is refused with status 503."""
+    read_seconds: float = 10.0
+    """For a request to arrive, its body included."""
+    answer_seconds: float = 60.0
+    """From a complete request to the end of its answer."""
+
+
+class Gate:
+    """An ASGI application that lets requests through to another one within limits.
+
+    Paths in `always` are answered whatever the number of requests, and while the server is stopping: health, metrics.
+    `stop` refuses new requests; those that arrived whole are answered, and `in_flight` says how many are left.
+    """
+
+    def __init__(self, app: Application, limits: Limits | None = None, always: frozenset[str] = frozenset()) -> None:
+        self.app, self.limits, self.always = app, limits or Limits(), always
+        self.stopping = False
+        self.in_flight = 0
+        self._reading: set[asyncio.Timeout] = set()
+        self._answering: set[asyncio.Timeout] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # the application's own start and end
+            await self.app(scope, receive, send)
+            return
+        free = scope["path"] in self.always
+        if not free and (refused := self.why_not()) is not None:
+            await refuse(send, refused)
+            return
+        self.in_flight += not free
+        try:
+            await self.pass_on(scope, await self.read_body(scope, receive), receive, send)
+        except Left:
+            pass
+        except Refused as error:
+            await refuse(send, error)
+        finally:
+            self.in_flight -= not free
+
+    def why_not(self) -> Refused | None:
+        """Why a new request is refused, or None."""
+        if self.stopping:
+            return Busy("the server is stopping")
+        if self.in_flight >= self.limits.requests:
+            return Busy(f"the server is answering {self.in_flight} requests, and takes no more at a time; try again")
+        return None
+
+    def stop(self) -> None:
+        """Refuse new requests and those that are still arriving; to be called in the thread of the event loop."""
+        self.stopping = True
+        end_now(self._reading)
+
+    def give_up(self) -> None:
+        """Refuse also those that are being answered."""
+        self.stop()
+        end_now(self._answering)
+
+    async def read_body(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body of a request."""
+        largest, body, size, more = self.limits.body, bytearray(), 0, True
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        too_large = Refused(f"the request is larger than {largest:,} bytes; wanted less text", 413)
+        if declared.isdigit() and int(declared[:20]) > DISCARDED * largest:
+            raise too_large
+        try:
+            async with listed(asyncio.timeout(self.limits.read_seconds), self._reading):
+                while more and size <= DISCARDED * largest:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Left
+                    chunk, more = message.get("body", b""), message.get("more_body", False)
+                    size += len(chunk)
+                    body += chunk if size <= largest else b""
+        except TimeoutError:
+            if self.stopping:
+                raise Busy("the server is stopping") from None
+            seconds = self.limits.read_seconds
+            raise Refused(f"the request did not arrive within {seconds:g} seconds", 408) from None
+        if size > largest:
+            raise too_large
+        return bytes(body)
+
+    async def pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Let the application answer; cancel it if the client leaves or the time is over."""
+        gone, started, complete, taken = asyncio.Event(), False, False, False
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+
+        async def receive_again() -> Message:
+            nonlocal taken
+            if not taken:
+                taken = True
+                return {"type": "http.request", "body": body, "more_body": False}
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send_on(message: Message) -> None:
+            nonlocal started, complete
+            started = True
+            await send(message)
+            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        async def answer() -> None:
+            await self.app(scope, receive_again, send_on)
+
+        answering, watching = asyncio.ensure_future(answer()), asyncio.ensure_future(watch())
+        try:
+            async with listed(asyncio.timeout(self.limits.answer_seconds), self._answering):
+                await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
+                if complete or answering.done():
+                    await answering
+                    return
+            raise Left  # what is left of the answer has no reader
+        except TimeoutError:
+            if started:
+                raise Left from None
+            if self.stopping:
+                raise Busy("the server is stopping") from None
+            seconds = self.limits.answer_seconds
+            raise Refused(f"the answer took more than {seconds:g} seconds; send less, or later", 504) from None
+        finally:
+            await cancel(watching)
+            await cancel(answering)
+
+
+@contextlib.asynccontextmanager
+async def listed(timeout: asyncio.Timeout, among: set[asyncio.Timeout]) -> Any:
+    """A timeout that is to be found in a set while it runs."""
+    async with timeout:
+        among.add(timeout)
+        try:
+            yield timeout
+        finally:
+            among.discard(timeout)
+
+
+def end_now(timeouts: set[asyncio.Timeout]) -> None:
+    """Let the time of all be over."""
+    for timeout in timeouts:
+        timeout.reschedule(asyncio.get_running_loop().time())
+
+
+async def cancel(task: asyncio.Future[None]) -> None:
+    """Cancel a task, if it is not done, and wait for its end; an error of one that was done has been raised."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # looked at, so that nobody asks where it went
+
+
+async def refuse(send: Send, error: Refused) -> None:
+    """Send a refusal and close the connection, which may hold the rest of a request that nobody reads."""
+    body = json.dumps({"error": str(error)}, ensure_ascii=False).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    headers += [(b"retry-after", b"1")] if isinstance(error, Busy) else []
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,150 @@
+"""A web application on a socket until it is interrupted: bounded connections, a drain, and a quiet end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rela.web.gate import Gate
+
+LINGER_SECONDS = 1.0
+"""After the last answer, for clients that are slow to read it."""
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((host, port))
+        door.listen(512)  # before the address is said: who comes at once waits, and is not turned away
+    except (OSError, OverflowError) as error:
+        door.close()
+        raise ValueError(f"port {port} of {host} cannot be had ({error}); wanted a free one, or 0 for any") from None
+    return door
+
+
+def address_of(door: socket.socket) -> str:
+    """The address of a socket as a client writes it."""
+    host, port = door.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def make_server(gate: Gate, *, connections: int = 1024, grace_seconds: float = 30.0) -> Server:
+    """A server of a gate and what is behind it."""
+    config = uvicorn.Config(
+        gate,
+        http=bounded_protocol(gate.limits.read_seconds),
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        limit_concurrency=connections,
+    )
+    return Server(config, gate, grace_seconds)
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server with a drain: after the first signal new requests get 503 and those in flight are answered.
+
+    It ends when none is left, after `grace_seconds`, or at the second signal, and never as if it had failed.
+    """
+
+    def __init__(self, config: uvicorn.Config, gate: Gate, grace_seconds: float) -> None:
+        super().__init__(config)
+        self.gate, self.grace_seconds = gate, grace_seconds
+        self.signals, self.stop_at = 0, 0.0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal; uvicorn would raise it again at the end, as if nobody had handled it."""
+        self.signals += 1
+
+    def stop(self) -> None:
+        """End as after a signal; from any thread."""
+        self.signals += 1
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end; asked ten times a second."""
+        if self.signals and not self.stop_at:
+            self.stop_at = time.monotonic() + self.grace_seconds
+            self.gate.stop()
+        if self.stop_at and (self.signals > 1 or not self.gate.in_flight or time.monotonic() > self.stop_at):
+            self.gate.give_up()
+            self.should_exit = True
+        ended: bool = await super().on_tick(counter)
+        return ended
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close all connections; one whose client does not read is cut off."""
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.cut_off)
+        await super().shutdown(sockets)
+
+    def cut_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def bounded_protocol(seconds: float) -> type[H11Protocol]:
+    """HTTP as uvicorn speaks it, to clients that take at most so long to send the head of a request or to read on."""
+
+    class BoundedProtocol(H11Protocol):
+        """A connection that is cut off when its client is too slow; the gate bounds the body of a request."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.head_timer: asyncio.TimerHandle | None = None
+            self.write_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.head_timer = self.loop.call_later(seconds, transport.abort)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.head_timer = stop_timer(self.head_timer)
+            elif self.head_timer is None:  # the first bytes of another request
+                self.head_timer = self.loop.call_later(seconds, self.transport.abort)
+
+        def on_response_complete(self) -> None:
+            self.head_timer = stop_timer(self.head_timer)
+            super().on_response_complete()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self.write_timer = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self.write_timer = stop_timer(self.write_timer)
+            super().resume_writing()
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self.loop.call_later(seconds, self.transport.abort)  # if what was written is never read
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.head_timer, self.write_timer = stop_timer(self.head_timer), stop_timer(self.write_timer)
+            super().connection_lost(exc)
+
+    return BoundedProtocol
+
+
+def stop_timer(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def run_until_interrupted(server: Server, door: socket.socket, say: Callable[[], None]) -> None:
+    """Serve on a socket until SIGINT or SIGTERM; `say` is called when the server is about to answer."""
+    with door, contextlib.suppress(KeyboardInterrupt):  # one that comes before the server listens to signals
+        say()
+        server.run(sockets=[door])
