@@ -121,40 +121,16 @@ class Gate:
 
     async def pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Let the application answer; cancel it if the client leaves or the time is over."""
-        gone, started, complete, taken = asyncio.Event(), False, False, False
-
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            gone.set()
-
-        async def receive_again() -> Message:
-            nonlocal taken
-            if not taken:
-                taken = True
-                return {"type": "http.request", "body": body, "more_body": False}
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send_on(message: Message) -> None:
-            nonlocal started, complete
-            started = True
-            await send(message)
-            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
-
-        async def answer() -> None:
-            await self.app(scope, receive_again, send_on)
-
-        answering, watching = asyncio.ensure_future(answer()), asyncio.ensure_future(watch())
+        exchange = Exchange(body, receive, send)
+        answering = asyncio.ensure_future(run(self.app, scope, exchange))
+        watching = asyncio.ensure_future(exchange.watch())
         try:
             async with listed(asyncio.timeout(self.limits.answer_seconds), self._answering):
                 await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
-                if complete or answering.done():
+                if exchange.complete or answering.done():
                     await answering
-                    return
-            raise Left  # what is left of the answer has no reader
         except TimeoutError:
-            if started:
+            if exchange.started:
                 raise Left from None
             if self.stopping:
                 raise Busy("the server is stopping") from None
@@ -163,6 +139,38 @@ class Gate:
         finally:
             await cancel(watching)
             await cancel(answering)
+
+
+class Exchange:
+    """One request, already read, and the answer to it, as the application sees them."""
+
+    def __init__(self, body: bytes, receive: Receive, send: Send) -> None:
+        self.body, self._receive, self._send = body, receive, send
+        self.taken = self.started = self.complete = False
+        self.gone = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Wait until the client leaves, or has its whole answer."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+
+    async def receive(self) -> Message:
+        if not self.taken:
+            self.taken = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.started = True
+        await self._send(message)
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
+async def run(app: Application, scope: Scope, exchange: Exchange) -> None:
+    """What `app` returns is any awaitable, and a task wants a coroutine."""
+    await app(scope, exchange.receive, exchange.send)
 
 
 @contextlib.asynccontextmanager

@@ -43,7 +43,7 @@ def make_server(gate: Gate, *, connections: int = 1024, grace_seconds: float = 3
     """A server of a gate and what is behind it."""
     config = uvicorn.Config(
         gate,
-        http=bounded_protocol(gate.limits.read_seconds),
+        http=type("Protocol", (BoundedProtocol,), {"seconds": gate.limits.read_seconds}),
         log_level="error",
         access_log=False,
         server_header=False,
@@ -93,54 +93,67 @@ class Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def bounded_protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP as uvicorn speaks it, to clients that take at most so long to send the head of a request or to read on."""
+class BoundedProtocol(H11Protocol):
+    """HTTP as uvicorn speaks it, to clients that take at most `seconds` to send the head of a request or to read on.
 
-    class BoundedProtocol(H11Protocol):
-        """A connection that is cut off when its client is too slow; the gate bounds the body of a request."""
+    The gate bounds the body of a request.
+    """
 
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            self.head_timer: asyncio.TimerHandle | None = None
-            self.write_timer: asyncio.TimerHandle | None = None
+    seconds = 10.0
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.head_timer = self.loop.call_later(seconds, transport.abort)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.head, self.write = Deadline(self), Deadline(self)
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self.head_timer = stop_timer(self.head_timer)
-            elif self.head_timer is None:  # the first bytes of another request
-                self.head_timer = self.loop.call_later(seconds, self.transport.abort)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.head.start()
 
-        def on_response_complete(self) -> None:
-            self.head_timer = stop_timer(self.head_timer)
-            super().on_response_complete()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.head.stop()
+        else:  # the first bytes of another request
+            self.head.start()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self.write_timer = self.loop.call_later(seconds, self.transport.abort)
+    def on_response_complete(self) -> None:
+        self.head.stop()
+        super().on_response_complete()
 
-        def resume_writing(self) -> None:
-            self.write_timer = stop_timer(self.write_timer)
-            super().resume_writing()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.write.start()
 
-        def timeout_keep_alive_handler(self) -> None:
-            super().timeout_keep_alive_handler()
-            self.loop.call_later(seconds, self.transport.abort)  # if what was written is never read
+    def resume_writing(self) -> None:
+        self.write.stop()
+        super().resume_writing()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self.head_timer, self.write_timer = stop_timer(self.head_timer), stop_timer(self.write_timer)
-            super().connection_lost(exc)
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self.write.start()  # what was written may never be read
 
-    return BoundedProtocol
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.head.stop()
+        self.write.stop()
+        super().connection_lost(exc)
 
 
-def stop_timer(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+class Deadline:
+    """Cuts a connection off when its time is over."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self.protocol = protocol
+        self.timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin, unless begun."""
+        if self.timer is None:
+            self.timer = self.protocol.loop.call_later(self.protocol.seconds, self.protocol.transport.abort)
+
+    def stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 def run_until_interrupted(server: Server, door: socket.socket, say: Callable[[], None]) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from rela.web.gate import Gate  # noqa: E402
-from rela.web.running import address_of, open_socket  # noqa: E402
-from tests.web.serving import connect, read_all, running  # noqa: E402
-from tests.web.test_gate import HEAD, Echo  # noqa: E402
+from rela.web.gate import Gate
+from rela.web.running import address_of, open_socket
+from tests.web.serving import connect, read_all, running
+from tests.web.test_gate import HEAD, Echo
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
