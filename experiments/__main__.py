@@ -49,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
         "--resumable", action="store_true", help="start a run that may not fit, and stop it with a checkpoint"
     )
     run.add_argument("--retry", action="store_true", help="do failed runs again")
+    run.add_argument("--workers", type=int, default=1, help="so many processes share the runs and the device")
+    run.add_argument("--workers-of", type=int, help=argparse.SUPPRESS)  # one of so many processes,
+    run.add_argument("--started", type=float, help=argparse.SUPPRESS)  # whose time counts from here
     run.set_defaults(do=do_run)
 
     listed = commands.add_parser("list", help="say what is done of a grid and what is left")
@@ -65,6 +68,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def do_run(given: argparse.Namespace) -> None:
+    from experiments.workers import others
+
+    if given.workers < 1:
+        raise ValueError(f"--workers is {given.workers}; wanted at least 1")
+    with others(0 if given.workers_of else given.workers - 1, sys.argv[1:], STARTED):
+        run_alone(given)
+
+
+def run_alone(given: argparse.Namespace) -> None:
+    """This process's share of the grid."""
     from experiments.grid import load_grid
     from experiments.rows import ROWS
     from experiments.runner import Options, known_commit, run_grid
@@ -82,8 +95,9 @@ def do_run(given: argparse.Namespace) -> None:
         keep_model=given.keep_model,
         resumable=given.resumable,
         retry=given.retry,
+        workers=given.workers_of or given.workers,
     )
-    new = run_grid(load_grid(given.grid), options, STARTED, lambda text: print(text, flush=True))
+    new = run_grid(load_grid(given.grid), options, given.started or STARTED, lambda text: print(text, flush=True))
     print(f"{len(new)} new rows in {time.monotonic() - STARTED:.0f} s", flush=True)
 
 

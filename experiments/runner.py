@@ -27,6 +27,7 @@ import torch
 from experiments.grid import Grid, Run, matching
 from experiments.measures import attention, scores
 from experiments.rows import ROWS, Row, append_row, read_rows, row_of
+from experiments.workers import claimed
 from rela.config import Config, load_config, to_dict
 from rela.decoding.translate import Translator
 from rela.device import pick_device
@@ -35,6 +36,8 @@ from rela.training.trainer import train
 
 MARGIN = 1.05
 """A run may take so much longer than the longest one like it."""
+SLOWER_BY_A_WORKER = 0.2
+"""A run takes so much longer for each one beside it, until a row says it better."""
 CURVE_POINTS = 100
 PACKAGES = ("torch", "triton", "sacrebleu", "sentencepiece", "numpy")
 
@@ -64,6 +67,8 @@ class Options:
     """Start a run that may not fit; it stops when the time is over and goes on with the next command."""
     retry: bool = False
     """Do failed runs again."""
+    workers: int = 1
+    """So many processes share the grid and the device, this one among them."""
 
 
 @dataclass
@@ -85,38 +90,51 @@ class OutOfTime(Exception):
 def run_grid(grid: Grid, options: Options, started: float, say: Callable[[str], None] = print) -> list[Row]:
     """Do what is left to do of a grid within the budget, most telling runs first; the new rows."""
     deadline = started + 60 * options.minutes
-    path = options.rows / f"{grid.experiment}.jsonl"
     new: list[Row] = []
     for run in matching(grid.runs, options.only):
-        rows = read_rows(path)
-        config = configuration(run, options)
-        before = row_of(rows, run.id, to_dict(config), options.limit)
-        if before is not None and not (options.retry and before["error"]):
+        with claimed(options.runs, run.id) as mine:
+            if not mine:  # another worker does it
+                continue
+            try:
+                row = do_if_left(run, grid, options, deadline, say)
+            except OutOfTime:
+                say(f"{run.id}: stopped, the time is over; the same command goes on")
+                break
+        if row is None:
             continue
-        left, needed = deadline - time.monotonic(), MARGIN * expected_seconds(run, config, rows, grid)
-        if left < needed and not (options.resumable and left > 0):
-            say(f"{run.id}: left for later, {needed:.0f} s expected and {max(left, 0):.0f} s left")
-            continue
-        if (missing := missing_file(run, config, options)) is not None:
-            say(f"{run.id}: skipped, {missing} is missing")
-            continue
-        try:
-            row = do(run, config, options, deadline, say)
-        except ImportError as error:
-            say(f"{run.id}: skipped, {error}")
-            continue
-        except OutOfTime:
-            say(f"{run.id}: stopped, the time is over; the same command goes on")
-            break
-        if options.out is not None:
-            append_row(options.out / path.name, row)
-        append_row(path, row)
         new.append(row)
         say(f"{run.id}: {summary(row)}")
         if row["error"] and not device_works():
             say("the GPU no longer answers this process; run the command again")
             break
     return new
+
+
+def do_if_left(run: Run, grid: Grid, options: Options, deadline: float, say: Callable[[str], None]) -> Row | None:
+    """The row of a run that had none, written to its files; None if it is done, does not fit or cannot be done."""
+    path = options.rows / f"{grid.experiment}.jsonl"
+    rows = read_rows(path)
+    config = configuration(run, options)
+    before = row_of(rows, run.id, to_dict(config), options.limit)
+    if before is not None and not (options.retry and before["error"]):
+        return None
+    left = deadline - time.monotonic()
+    needed = MARGIN * expected_seconds(run, config, rows, grid, options.workers)
+    if left < needed and not (options.resumable and left > 0):
+        say(f"{run.id}: left for later, {needed:.0f} s expected and {max(left, 0):.0f} s left")
+        return None
+    if (missing := missing_file(run, config, options)) is not None:
+        say(f"{run.id}: skipped, {missing} is missing")
+        return None
+    try:
+        row = do(run, config, options, deadline, say)
+    except ImportError as error:
+        say(f"{run.id}: skipped, {error}")
+        return None
+    for folder in (options.out, options.rows):
+        if folder is not None:
+            append_row(folder / path.name, row)
+    return row
 
 
 def configuration(run: Run, options: Options) -> Config:
@@ -130,16 +148,18 @@ def read_config(path: str, overrides: tuple[str, ...]) -> Config:
     return load_config(path, overrides)
 
 
-def expected_seconds(run: Run, config: Config, rows: Sequence[Row], grid: Grid) -> float:
-    """The longest time that a run like this one took.
+def expected_seconds(run: Run, config: Config, rows: Sequence[Row], grid: Grid, workers: int = 1) -> float:
+    """The longest time that a run like this one took beside as many others.
 
     Without one it is what the grid says, by as much longer or shorter as other variations of the task were.
     """
-    finished = [row for row in rows if row["task"] == run.task_name and row["variation"] in grid.variations]
+    alike = [row for row in rows if row["task"] == run.task_name and row.get("workers", 1) == workers]
+    finished = [row for row in alike if row["variation"] in grid.variations]
     took = [(row["variation"], full_seconds(row, config)) for row in finished if not row["error"]]
     if like := [seconds for name, seconds in took if name == run.variation_name]:
         return max(like)
-    return run.variation.seconds * max((seconds / grid.variations[name].seconds for name, seconds in took), default=1.0)
+    slowness = [seconds / grid.variations[name].seconds for name, seconds in took]
+    return run.variation.seconds * max(slowness, default=1 + SLOWER_BY_A_WORKER * (workers - 1))
 
 
 def full_seconds(row: Row, config: Config) -> float:
@@ -279,6 +299,7 @@ def make_row(run: Run, config: Config, options: Options, result: Result) -> Row:
         "training": result.training,
         "scores": result.scores,
         "analysis": result.analysis,
+        "workers": options.workers,
         "seconds": {stage: round(seconds, 1) for stage, seconds in result.seconds.items()},
         "device": device_name(),
         "versions": versions(),

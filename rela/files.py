@@ -164,3 +164,12 @@ def lock(handle: int, message: str) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ValueError(message) from None
+
+
+def wait_for_lock(handle: int) -> None:
+    """Lock the open file `handle` until it is closed, as soon as no other process holds it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    fcntl.flock(handle, fcntl.LOCK_EX)

@@ -84,6 +84,9 @@ class ModelConfig:
     weights know one (softmax, sparsemax and entmax do not)."""
     target_sparsity: float | None = None
     """A sparsity rate the learned thresholds are driven to by a penalty on the loss."""
+    query_key_gain: float = 1.0
+    """Factor on the initial W_q and W_k of every attention. Where an output norm cancels their scale, as in `rela-g`, a
+    smaller one changes nothing but how fast they turn in training."""
     dropout: float = 0.1
     """On embeddings and residual branches."""
     attention_dropout: float = 0.1
@@ -105,6 +108,7 @@ class ModelConfig:
         require_at_least(self, 1, "feed_forward", "max_length")
         require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width {self.width}")
         require_fraction(self, "dropout", "attention_dropout")
+        require(0 < self.query_key_gain < math.inf, "query_key_gain", self.query_key_gain, "a number above 0")
         number = isinstance(self.threshold, (int, float)) and math.isfinite(self.threshold)
         require(number or self.threshold == "learned", "threshold", self.threshold, 'a number or "learned"')
         sparsity = self.target_sparsity

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -41,10 +42,15 @@ class FeedForward(nn.Module):
 
 
 def make_attention(config: ModelConfig, kind: str) -> MultiheadAttention:
-    """One attention of the model; Xavier throughout, q, k and v as one matrix, so each at gain 1/√2."""
+    """One attention of the model; Xavier throughout, q, k and v as one matrix, so each at gain 1/√2.
+
+    W_q and W_k are then multiplied by `query_key_gain`.
+    """
     options = {"dropout": config.attention_dropout, "batch_first": True, **threshold_options(config, kind)}
     attention = MultiheadAttention(config.width, config.heads, kind=kind, **options)
     nn.init.xavier_uniform_(attention.out_proj.weight)
+    with torch.no_grad():
+        attention.in_proj_weight[: 2 * config.width] *= config.query_key_gain  # rows: W_q, W_k, W_v
     return attention
 
 

@@ -23,6 +23,7 @@ from rela.config import (
         (lambda: ModelConfig(threshold="learnt"), "threshold"),
         (lambda: ModelConfig(threshold=math.nan), "threshold"),
         (lambda: ModelConfig(target_sparsity=1.5), "target_sparsity"),
+        (lambda: ModelConfig(query_key_gain=0.0), "query_key_gain"),
         (lambda: TrainConfig(steps=0), "steps"),
         (lambda: TrainConfig(steps=9, centring=10), "centring"),
         (lambda: TrainConfig(precision="fp16"), "precision"),

@@ -32,6 +32,19 @@ def test_thresholds_belong_to_rectified_attention_alone(kind: str):
     assert make_attention(config, kind).threshold == (0.0 if kind == "softmax" else 0.2)
 
 
+@pytest.mark.parametrize("kind", ["rela-g", "softmax"])
+def test_the_gain_scales_initial_queries_and_keys_alone(kind: str):
+    def weights(gain: float) -> dict[str, torch.Tensor]:
+        torch.manual_seed(5)
+        config = ModelConfig(width=12, heads=3, encoder_attention=kind, query_key_gain=gain)
+        return dict(make_attention(config, kind).named_parameters())
+
+    plain, small = weights(1.0), weights(0.3)
+    assert_close(small["in_proj_weight"][:24], 0.3 * plain["in_proj_weight"][:24])
+    assert torch.equal(small["in_proj_weight"][24:], plain["in_proj_weight"][24:])
+    assert all(torch.equal(small[name], plain[name]) for name in plain if name != "in_proj_weight")
+
+
 def test_packed_sentences_are_encoded_as_each_alone():
     layer = with_random_parameters(EncoderLayer(CONFIG).double())
     x = normal(sum(LENGTHS), 12)
