@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,20 +64,20 @@ def translate(
         raise ValueError("--temperature and --seed are of sampling; give --sampling too")
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
-    aligner = make_aligner(translator) if alignments else None
+    links = make_links(translator) if alignments else None
     with output_lines(out) as write:
         sources = Remembered(input_lines(source))
-        for number, group in enumerate(translator.translate_stream(sources, nbest, window, **options)):
+        for number, group in enumerate(translator.translate_stream(sources, nbest, window, links, **options)):
             line = sources.take()
-            links = [None] * len(group) if aligner is None else align_all(aligner, line, [item.text for item in group])
-            for rank, (item, link) in enumerate(zip(group, links, strict=True)):
-                write(translation_line(number, rank, line, item, link, nbest, scores, format))
+            for rank, item in enumerate(group):
+                write(translation_line(number, rank, line, item, nbest, scores, format))
 
 
-def translation_line(
-    number: int, rank: int, source: str, item: Any, links: str | None, nbest: int, scores: bool, format: str
-) -> str:
+def translation_line(number: int, rank: int, source: str, item: Any, nbest: int, scores: bool, format: str) -> str:
     """One translation as it is printed."""
+    from rela.evaluation.alignment import pharaoh
+
+    links = None if item.links is None else pharaoh(item.links)
     if format == "jsonl":
         row = {
             "line": number,
@@ -94,23 +93,11 @@ def translation_line(
     return "\t".join([*fields, item.text] + ([] if links is None else [links]))
 
 
-def make_aligner(translator: Any) -> Any:
-    """The aligner of a model: the head it remembers is read from its folder once."""
-    from rela.alignment.choose import Aligner
+def make_links(translator: Any) -> Any:
+    """What reads the word links of a model; the head it remembers is read from its folder once."""
+    from rela.alignment.online import OnlineLinks
 
-    return Aligner(translator)
-
-
-def align_all(aligner: Any, source: str, targets: list[str]) -> list[str]:
-    """Pharaoh links of a source with each of its translations."""
-    from rela.decoding.translate import PairTooLong
-    from rela.evaluation.alignment import pharaoh
-
-    try:
-        return [pharaoh(links) for links in aligner.align([source] * len(targets), targets)]
-    except PairTooLong as error:  # its translation was cut with a warning, and is worth printing
-        warnings.warn(f"no alignment: {error}", stacklevel=2)
-        return [""] * len(targets)
+    return OnlineLinks(translator)
 
 
 def score(

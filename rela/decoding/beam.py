@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ class Hypothesis:
     tokens: tuple[int, ...]
     log_prob: float
     score: float
+    attention: Tensor | None = field(default=None, compare=False, repr=False)
+    """[H, T, S]: cross attention weights of the steps that gave the tokens and </s>, where they were asked for."""
 
 
 @dataclass(frozen=True)

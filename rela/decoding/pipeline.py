@@ -17,10 +17,12 @@ from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.background import HostWork, finish
 from rela.decoding.beam import Hypothesis, SpecialTokens, beam_search
 from rela.decoding.engines.choose import Engines
+from rela.decoding.engines.engine import Engine
 from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_batch
 from rela.decoding.engines.gpu_search import PendingResults
 from rela.decoding.even_packing import Pair
 from rela.decoding.sampling import sample
+from rela.decoding.traced import TracedEngine
 from rela.decoding.windows import WINDOW, LineBatch, batches_by_length, line_batches
 from rela.errors import RunFailed
 from rela.model.transformer import Transformer
@@ -31,8 +33,8 @@ SPECIAL = SpecialTokens(BOS, EOS, banned=(PAD, BOS, UNK))
 
 Read = Callable[[int], list[list[int]]]
 """The ids of the next window of lines, the first of which has this number; none at the end."""
-Finish = Callable[[Hypothesis], Any]
-"""What is made of each hypothesis, such as its text."""
+Finish = Callable[[list[int], Hypothesis], Any]
+"""What is made of each hypothesis of a line with these ids, such as its text."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Request:
     decode: DecodeConfig
     nbest: int = 1
     window: int = WINDOW
+    watch: int | None = None
+    """The decoder layer whose cross attention comes with each hypothesis, where the engine has it."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +139,23 @@ class Pipeline:
         if gpu_engine is not None and batch.gpu_batches is not None:
             return gpu_engine.launch(batch.gpu_batches, request.nbest, work)
         with self.engines.autocast(request.decode):
-            return partial(iter, self.search_stepwise(batch, request.decode))
+            return partial(iter, self.search_stepwise(batch, request))
 
-    def search_stepwise(self, batch: PreparedBatch, decode: DecodeConfig) -> list[list[Hypothesis]]:
+    def search_stepwise(self, batch: PreparedBatch, request: Request) -> list[list[Hypothesis]]:
         """The same from an engine that is driven step by step."""
-        engine, limits = self.engines.stepwise_engine(decode), batch.limits.to(self.device)
+        engine = self.engines.stepwise_engine(request.decode)
+        if request.watch is None or self.device.type != "cpu":
+            return self.search_by(engine, batch, request.decode)
+        traced = TracedEngine(engine, request.watch)
+        found = self.search_by(traced, batch, request.decode)
+        return [
+            [traced.with_attention(sentence, hypothesis) for hypothesis in hypotheses[: request.nbest]]
+            for sentence, hypotheses in enumerate(found)
+        ]
+
+    def search_by(self, engine: Engine, batch: PreparedBatch, decode: DecodeConfig) -> list[list[Hypothesis]]:
+        """The hypotheses that beam search, or sampling, finds with an engine."""
+        limits = batch.limits.to(self.device)
         if not decode.sampling:
             return beam_search(
                 engine, batch.sources, limits, beam=decode.beam, special=SPECIAL, alpha=decode.length_penalty
@@ -191,8 +207,8 @@ def with_empty_lines(lines: LineBatch, found: PendingResults, nbest: int) -> Ite
 
 def make_results(lines: LineBatch, found: PendingResults, finish_hypothesis: Finish) -> HostWork:
     """Write the results of a batch to its window, those of one line at each `next`."""
-    for index, hypotheses in zip(lines.indices, found(), strict=True):
-        lines.results[index] = [finish_hypothesis(hypothesis) for hypothesis in hypotheses]
+    for index, ids, hypotheses in zip(lines.indices, lines.ids, found(), strict=True):
+        lines.results[index] = [finish_hypothesis(ids, hypothesis) for hypothesis in hypotheses]
         yield None
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from rela.config import Config, DecodeConfig
 from rela.data.batching import Batch
@@ -20,8 +22,22 @@ from rela.decoding.even_packing import Pair, pack_evenly
 from rela.decoding.pipeline import Pipeline, Request
 from rela.decoding.windows import WINDOW
 from rela.device import pick_device
+from rela.evaluation.alignment import Link
 from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
 from rela.model.transformer import Transformer
+
+
+class LinkReader(Protocol):
+    """Reads the word links of a translation from cross attention; `rela.alignment.online.OnlineLinks` is one."""
+
+    @property
+    def layer(self) -> int:
+        """The decoder layer to be watched."""
+        ...
+
+    def read(self, source: Sequence[int], target: Sequence[int], attention: Tensor | None) -> frozenset[Link]:
+        """Links of subword ids, from that layer's weights [H, T, S]; None where the engine does not give them."""
+        ...
 
 
 class PairTooLong(ValueError):
@@ -38,6 +54,8 @@ class Translation:
     log_prob: float
     tokens: tuple[int, ...]
     """Subword ids, without </s>."""
+    links: frozenset[Link] | None = None
+    """(source word, target word), where links were asked for."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +113,25 @@ class Translator:
         """The best translation of each sentence; `options` are fields of DecodeConfig, such as beam=1."""
         return [best[0].text for best in self.translate_nbest(sentences, **options)]
 
-    def translate_nbest(self, sentences: Sequence[str], nbest: int = 1, **options: Any) -> list[list[Translation]]:
-        """The `nbest` best translations of each sentence, best first."""
+    def translate_nbest(
+        self, sentences: Sequence[str], nbest: int = 1, links: LinkReader | None = None, **options: Any
+    ) -> list[list[Translation]]:
+        """The `nbest` best translations of each sentence, best first; `links` as in `translate_stream`."""
         refuse_str("sentences", sentences)
-        return list(self.translate_stream(sentences, nbest, window=max(len(sentences), 1), **options))
+        return list(self.translate_stream(sentences, nbest, max(len(sentences), 1), links, **options))
 
     def translate_stream(
-        self, lines: Iterable[str], nbest: int = 1, window: int = WINDOW, **options: Any
+        self,
+        lines: Iterable[str],
+        nbest: int = 1,
+        window: int = WINDOW,
+        links: LinkReader | None = None,
+        **options: Any,
     ) -> Iterator[list[Translation]]:
-        """Translations in the order of the lines, which are read `window` at a time."""
+        """Translations in the order of the lines, which are read `window` at a time.
+
+        With `links=OnlineLinks(translator)` (rela.alignment.online) each has its word links.
+        """
         refuse_str("lines", lines)
         for name, value in (("nbest", nbest), ("window", window)):
             if value < 1:
@@ -113,10 +141,11 @@ class Translator:
             decode = dataclasses.replace(decode, beam=nbest)  # as many draws as are asked for, and all of them given
         if nbest > decode.beam:
             raise ValueError(f"nbest is {nbest}; wanted at most the beam, {decode.beam}")
+        request = Request(decode, nbest, window, watch=None if links is None else links.layer)
         gate = Gate()  # a large window is encoded in a thread
         read = partial(self.read_window, iter(lines), window, gate)
         try:
-            yield from self.pipeline.translate(read, self.to_translation, Request(decode, nbest, window))
+            yield from self.pipeline.translate(read, partial(self.to_translation, links), request)
         finally:
             gate.close()
 
@@ -138,10 +167,11 @@ class Translator:
             )
         return ids[:limit]
 
-    def to_translation(self, hypothesis: Hypothesis) -> Translation:
-        """A hypothesis with its text."""
-        text = self.subwords.decode(hypothesis.tokens)
-        return Translation(text, hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
+    def to_translation(self, links: LinkReader | None, source: list[int], hypothesis: Hypothesis) -> Translation:
+        """A hypothesis with its text and, if asked for, its links."""
+        tokens = hypothesis.tokens
+        found = None if links is None else links.read(source, tokens, hypothesis.attention)
+        return Translation(self.subwords.decode(tokens), hypothesis.score, hypothesis.log_prob, tokens, found)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Scored]:
         """The log-probability of each target, token by token, given its source; `options` as in `translate`."""

@@ -98,16 +98,29 @@ class DecoderLayer(nn.Module):
         x = self.cross_residual.after(x, self.cross.forward_sentences(y, memory, sentences, sources))
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
 
-    def step(self, x: Tensor, cache: KVCache, memory: KVCache, source_lengths: Tensor) -> Tensor:
+    def step(
+        self,
+        x: Tensor,
+        cache: KVCache,
+        memory: KVCache,
+        source_lengths: Tensor,
+        cross_weights: list[Tensor] | None = None,
+    ) -> Tensor:
         """One more position of every row: x [R, C], the rows' cache, and the sentences' cross keys and values.
 
         Rows are the beams of a sentence one after another, so the R rows are R / B queries to each sentence's keys.
+        The weights [B, H, R / B, S] of the cross attention are added to `cross_weights`, if that is given.
         """
         y = self.attention_residual.before(x)[:, None]
         x = self.attention_residual.after(x, self.attention(y, y, y, need_weights=False, cache=cache)[0][:, 0])
         y = self.cross_residual.before(x)
         hidden = ~length_mask(source_lengths, len(memory))[:, 0, 0]  # nn.MultiheadAttention's sense
         queries = y.view(len(source_lengths), -1, y.size(-1))
-        seen, _ = self.cross(queries, key_padding_mask=hidden, need_weights=False, cache=memory)
+        wanted = cross_weights is not None
+        seen, weights = self.cross(
+            queries, key_padding_mask=hidden, need_weights=wanted, average_attn_weights=False, cache=memory
+        )
+        if cross_weights is not None and weights is not None:
+            cross_weights.append(weights)
         x = self.cross_residual.after(x, seen.reshape(y.shape))
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))

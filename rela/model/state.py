@@ -23,6 +23,10 @@ class DecoderState:
     source_lengths: Tensor
     """[B]."""
     position: int = 0
+    watched: int | None = None
+    """The layer whose cross attention weights each step leaves in `cross_weights`, or None."""
+    cross_weights: Tensor | None = None
+    """[B, H, K, S]: those of the last step's K rows a sentence."""
 
     def reorder(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Make row i what row `rows[i]` was, and keep only `sentences` where some have left."""

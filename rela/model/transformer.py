@@ -71,8 +71,11 @@ class Transformer(nn.Module):
     def decode_step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """The next token of every row [R] to log-probabilities of the one after it [R, V]; the state moves on."""
         x = self.target_embedding(tokens, torch.full_like(tokens, state.position))
-        for layer, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
-            x = layer.step(x, cache, memory, state.source_lengths)
+        for number, layer in enumerate(self.decoder):
+            weights: list[Tensor] | None = [] if number == state.watched else None
+            x = layer.step(x, state.caches[number], state.memories[number], state.source_lengths, weights)
+            if weights:
+                (state.cross_weights,) = weights
         state.position += 1
         return F.log_softmax(self.logits(self.decoder_norm(x)).float(), dim=-1), state
 

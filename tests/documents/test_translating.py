@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import rela
 from rela.cli import app
 from rela.config import Config
 from tests.commands.cases import SOURCES, make_model
@@ -53,6 +54,7 @@ def test_the_documented_python_runs(tmp_path, monkeypatch, capsys):
     make_model(tmp_path / "runs" / "demo" / "model")
     (tmp_path / "data" / "toy").mkdir(parents=True)
     (tmp_path / "data" / "toy" / "test.en").write_text("\n".join(SOURCES) + "\n", encoding="utf-8")
+    names: dict = {"rela": rela}
     for block in documented("translating.md", "python"):
-        exec(compile(block, "docs/translating.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 1 + 1 + 3 + 1 + len(SOURCES)
+        exec(compile(block, "docs/translating.md", "exec"), names)
+    assert len(capsys.readouterr().out.splitlines()) == 1 + (1 + 1 + 3 + 1 + len(SOURCES))

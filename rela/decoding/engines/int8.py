@@ -38,6 +38,10 @@ class QuantisedState:
     """[B, 1, 1, S], True where a source has a token."""
     ancestors: Tensor
     """[B · K, position]: the beam that computed each position of a row's prefix."""
+    watched: int | None = None
+    """The layer whose cross attention weights each step leaves in `cross_weights`, or None."""
+    cross_weights: Tensor | None = None
+    """[B, H, K, S]: those of the last step."""
 
     @property
     def sentences(self) -> int:
@@ -121,12 +125,12 @@ class QuantisedAttention:
         cache.narrow(3, end - beams, beams).copy_(new.narrow(0, 1, 2))
         return self.attend(new.select(0, 0), cache.narrow(3, 0, end), allowed)
 
-    def cross_step(self, x: Tensor, memory: Tensor, beams: int, allowed: Tensor) -> Tensor:
-        """Cross attention of one position: x [B · K, C] to each sentence's keys."""
+    def cross_step(self, x: Tensor, memory: Tensor, beams: int, allowed: Tensor, kept: list[Tensor] | None) -> Tensor:
+        """Cross attention of one position: x [B · K, C] to each sentence's keys; its weights are added to `kept`."""
         q = self.q(x).view(-1, beams, self.heads, self.size).transpose(1, 2)
-        return self.attend(q, memory, allowed)
+        return self.attend(q, memory, allowed, kept)
 
-    def attend(self, q: Tensor, kv: Tensor, allowed: Tensor | None) -> Tensor:
+    def attend(self, q: Tensor, kv: Tensor, allowed: Tensor | None, kept: list[Tensor] | None = None) -> Tensor:
         """q [B, H, K, D] over keys and values [2, B, H, S, D], to the output [B · K, C]."""
         batch, heads, beams, size = q.shape
         k, v = kv.view(2, batch * heads, -1, size).unbind(0)
@@ -136,6 +140,8 @@ class QuantisedAttention:
         elif self.threshold:
             scores = scores - self.threshold
         weights = self.weights(scores, allowed)
+        if kept is not None:
+            kept.append(weights)
         context = torch.bmm(weights.view(batch * heads, beams, -1), v).view(batch, heads, beams, size)
         return self.finish(context.transpose(1, 2).reshape(batch * beams, heads * size))
 
@@ -205,7 +211,10 @@ class QuantisedLayer:
         change = self.attention.step(y, state.caches[number], state.position, beams, allowed)
         x = self.attention_residual.after(x, change)
         y = self.cross_residual.before(x)
-        change = self.cross.cross_step(y, state.memories[number], beams, state.source_allowed)
+        kept: list[Tensor] | None = [] if number == state.watched else None
+        change = self.cross.cross_step(y, state.memories[number], beams, state.source_allowed, kept)
+        if kept:
+            (state.cross_weights,) = kept
         x = self.cross_residual.after(x, change)
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
 

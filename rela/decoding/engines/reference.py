@@ -38,6 +38,15 @@ class ReferenceEngine:
         state.reorder(rows, sentences)
         return state
 
+    def watch(self, state: Any, layer: int) -> None:
+        """From now on, keep the cross attention weights of this layer after each step, for `cross_weights`."""
+        state.watched = layer
+
+    def cross_weights(self, state: Any) -> Tensor:
+        """[B, H, K, S]: the watched layer's weights in the last step."""
+        assert state.cross_weights is not None
+        return state.cross_weights
+
     def score(self, pairs: list[Pair]) -> list[list[float]]:
         """Log-probabilities of each target's ids and </s>, given its source."""
         batch = pack_evenly(pairs, self.device)

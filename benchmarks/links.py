@@ -1,0 +1,124 @@
+"""What word links cost while translating on a CPU: `rela translate --alignments` against plain translating.
+
+    python -m benchmarks.links --out results
+
+Sentences of the embedded corpus through `Translator.translate_nbest`, with random weights and a small vocabulary, so
+that a step is cheaper than a trained model's and the share of the links larger. Three sides take turns in one process:
+plain, links from the decode steps, and links by a second, forced pass. Times are of the processor, ratios medians over
+turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks.common import add_sizes, facts, model_config, sizes_of
+from rela.alignment.choose import Aligner
+from rela.alignment.online import OnlineLinks
+from rela.config import Config
+from rela.data.subwords import train_subwords
+from rela.decoding.translate import Translator
+from rela.files import write_text
+from rela.model.transformer import Transformer
+from rela.toy import generate
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    lines = [pair.source for pair in generate(options.sentences, seed=3)]
+    translator = random_translator(options)
+    rows = []
+    for precision in options.precisions.split(","):
+        seconds: dict[str, list[float]] = {}
+        for turn in range(options.turns + 1):
+            for name, side in sides(translator, lines, options, precision).items():
+                started = time.process_time()
+                side()
+                if turn:  # the first only warms up
+                    seconds.setdefault(name, []).append(time.process_time() - started)
+        rows.append(row_of(seconds, precision, options))
+        print(
+            rows[-1]["precision"], {name: rows[-1][name] for name in rows[-1] if name.startswith("slower")}, flush=True
+        )
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_text(options.out / f"{options.name}.json", json.dumps(rows, indent=1) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", default="rela-g")
+    parser.add_argument("--precisions", default="int8,fp32")
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--beam", type=int, default=4)
+    add_sizes(parser)
+    parser.set_defaults(vocabulary=1000)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="folder for the rows")
+    parser.add_argument("--name", default="links")
+    return parser.parse_args()
+
+
+def random_translator(options: argparse.Namespace) -> Translator:
+    torch.manual_seed(1)
+    text = (text for pair in generate(3000, seed=1) for text in (pair.source, pair.target))
+    subwords = train_subwords(text, options.vocabulary)
+    shape = model_config(options.kind, options, max_length=256)
+    return Translator(Transformer(shape), subwords, Config(model=shape), "cpu")
+
+
+def sides(
+    translator: Translator, lines: list[str], options: argparse.Namespace, precision: str
+) -> dict[str, Callable[[], None]]:
+    """What is timed, by name; random weights never end a sentence, so a translation is as long as its source."""
+    search = {"beam": options.beam, "precision": precision, "max_length_ratio": 1.0, "max_length_extra": 0}
+    aligner, links = Aligner(translator), OnlineLinks(translator)
+
+    def plain() -> None:
+        translator.translate_nbest(lines, **search)
+
+    def online() -> None:
+        translator.translate_nbest(lines, links=links, **search)
+
+    def forced() -> None:
+        texts = translator.translate(lines, **search)
+        for line, text in zip(lines, texts, strict=True):
+            list(aligner.align([line], [text]))
+
+    return {"plain": plain, "links": online, "second pass": forced}
+
+
+def row_of(seconds: dict[str, list[float]], precision: str, options: argparse.Namespace) -> dict:
+    """The seconds of each side, and how much slower than plain the others are."""
+    row = {
+        "kind": options.kind,
+        "precision": precision,
+        **{f"seconds {name}": round(statistics.median(values), 3) for name, values in seconds.items()},
+    }
+    for name in ("links", "second pass"):
+        ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds["plain"], strict=True))
+        row[f"slower {name}"] = round(ratio - 1, 4)
+    spread = (max(seconds["plain"]) - min(seconds["plain"])) / statistics.median(seconds["plain"])
+    return {
+        **row,
+        "spread": round(spread, 3),
+        "sentences": options.sentences,
+        "beam": options.beam,
+        "threads": options.threads,
+        "turns": options.turns,
+        **sizes_of(options),
+        **facts(torch.device("cpu")),
+    }
+
+
+if __name__ == "__main__":
+    main()
