@@ -23,7 +23,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import learn, look, translate
+from rela.commands import export, learn, look, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed
 from rela.interrupts import Interrupts
@@ -40,6 +40,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "score": translate.score,
     "evaluate": translate.evaluate,
     "info": translate.info,
+    "export": export.export,
     "analyse": look.analyse,
     "plot": look.plot,
     "curves": learn.curves,

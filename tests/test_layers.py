@@ -31,6 +31,7 @@ LAYERS = [
     "toy",
     "evaluation",
     "decoding",
+    "export",
     "training",
     "analysis",
     "alignment",

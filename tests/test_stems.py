@@ -66,6 +66,11 @@ COVERED = {
     ],
     "tests/web/test_gate.py": ["rela/web/refused.py"],
     "tests/explorer/test_server.py": ["rela/web/replies.py"],
+    "tests/export/test_write.py": [
+        "rela/commands/export.py",
+        "rela/export/graphs.py",
+        "rela/export/onnx_translator.py",
+    ],
     "tests/filtering/test_filter.py": ["rela/filtering/outputs.py"],
     "tests/commands/test_look.py": ["rela/commands/pictures.py"],
     "tests/training/test_trainer.py": [
