@@ -23,7 +23,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import export, learn, look, translate
+from rela.commands import align, export, learn, look, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed
 from rela.interrupts import Interrupts
@@ -45,8 +45,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plot": look.plot,
     "curves": learn.curves,
     "explore": look.explore,
-    "align": look.align,
-    "aer": look.aer,
+    "fit-aligner": align.fit_aligner,
+    "align": align.align,
+    "aer": align.aer,
     "filter": look.filter_pairs,
 }
 DATA_COMMANDS: dict[str, Callable[..., None]] = {

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from rela.alignment.choose import Aligner, choose, save_choice
+from rela.alignment.agreement import choose_alone
+from rela.alignment.choose import Aligner, load_choice, save_choice
 from rela.analysis.capture import capture
-from rela.analysis.links import word_weights
 from rela.analysis.words import words
 from rela.config import Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, TrainConfig, save_config
 from rela.data.prepare import prepare
@@ -164,7 +164,8 @@ def compare(directory: Path, translators: dict[str, Translator], test: list[ToyP
     pairs = [(pair.source, pair.target) for pair in test]
     for translator in translators.values():
         assert translator.folder is not None
-        save_choice(translator.folder, choose(translator, pairs[:100], gold[:100]))
+        if load_choice(translator.folder) is None:  # a model that was trained before this was part of training
+            save_choice(translator.folder, choose_alone(translator, pairs))
     corpus = directory / "corpus"
     noisy = write_noise(corpus, test)
     files = [f"{kind}={corpus / kind}.en,{corpus / kind}.de" for kind in noisy]
@@ -233,15 +234,13 @@ def print_translations(translator: Translator, test: list[ToyPair], count: int =
     chosen = [pair for pair in test if 5 <= len(pair.source.split()) <= 9][:count]
     sources = [pair.source for pair in chosen]
     choice = Aligner(translator).choice
-    where = "all heads" if choice.head is None else f"head {choice.head + 1}"
     console.print(
-        f"\nFive translations with the weights of cross attention, layer {choice.layer + 1}, {where}"
+        f"\nFive translations with the weights of cross attention: {choice}"
         " (█ its largest weight, · exactly zero; a row of dots attends to nothing):"
     )
     translations = translator.translate(sources)
     for pair in capture(translator, zip(sources, translations, strict=True), ("cross",)):
-        weights = word_weights(pair["cross"], choice.shifted)[choice.layer]
-        matrix = weights.mean(0) if choice.head is None else weights[choice.head]
+        matrix = choice.word_matrix(pair["cross"])
         console.print(f"\n  {pair.source}  →  {pair.target}", highlight=False)
         console.print(
             draw_matrix(matrix, words(pair["cross"].keys)[:-1], words(pair["cross"].queries)[:-1]), highlight=False

@@ -1,4 +1,7 @@
-"""Word alignment from cross attention: which head to read, chosen on a dev set and remembered in the model folder."""
+"""Which heads of cross attention word links are read from, chosen on gold links and remembered in the model folder.
+
+`rela.alignment.agreement` makes the same choice without gold links.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from rela.analysis.capture import capture
-from rela.analysis.links import AlignmentTable, head_links, layer_links
+from rela.analysis.links import AlignmentTable, matrix_links, word_weights
 from rela.analysis.record import AttentionRecord
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks, Link
@@ -20,23 +25,72 @@ CHOICE = "alignment.json"
 
 @dataclass(frozen=True)
 class AlignmentChoice:
-    """Where word links are read: one head of a decoder layer, or (head None) the layer's mean, normal or shifted."""
+    """Where word links are read: some heads of one decoder layer, normal or shifted."""
 
     layer: int
-    head: int | None
+    heads: tuple[int, ...] | None
+    """None is the paper's layer attention, the mean of all heads."""
     shifted: bool
     aer: float | None = None
     """What it scored on the dev set, if it was chosen on one."""
+    agreement: float | None = None
+    """What it scored without gold links, if it was chosen so; see `chosen_by`."""
+    chosen_by: str = "hand"
+    """"gold" links of a dev set, agreement of "two directions" or of "one model" with itself, by "hand"."""
+
+    def __post_init__(self) -> None:
+        if self.heads is not None and (not self.heads or len(set(self.heads)) != len(self.heads)):
+            raise ValueError(f"heads are {list(self.heads)}; wanted at least one, and none of them twice")
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """[T, S], the chosen heads of the layer's weights [H, T, S] as one matrix.
+
+        Each head's row is divided by its sum before the mean is taken, so that every head that looks somewhere has the
+        same say; a null row stays null.
+        """
+        if self.heads is None:
+            return weights.mean(dim=0)
+        chosen = weights[list(self.heads)]
+        total = chosen.sum(dim=-1, keepdim=True)
+        return (chosen / total.where(total > 0, 1.0)).mean(dim=0)
+
+    def word_matrix(self, record: AttentionRecord) -> Tensor:
+        """[T', S'], the weight of each source word for each target word."""
+        return self.combine(word_weights(record, self.shifted)[self.layer])
 
     def links(self, record: AttentionRecord) -> frozenset[Link]:
-        if self.head is None:
-            return layer_links(record, self.layer, self.shifted)
-        return head_links(record, self.layer, self.head, self.shifted)
+        """The links of one sentence pair: each target word to the source word it weighs most."""
+        return matrix_links(self.word_matrix(record))
+
+    def __str__(self) -> str:
+        if self.heads is None:
+            where = "mean of all heads"
+        else:
+            where = f"head{'s' * (len(self.heads) > 1)} {', '.join(str(head + 1) for head in self.heads)}"
+        text = f"layer {self.layer + 1}, {where}, {'shifted' if self.shifted else 'normal'} attention"
+        if self.aer is not None:
+            text += f", AER {100 * self.aer:.2f} on the dev set"
+        if self.agreement is not None:
+            text += f", agreement {100 * self.agreement:.1f} ({self.chosen_by}, no gold links)"
+        return text
 
 
 def default_choice(layers: int) -> AlignmentChoice:
-    """Without a dev set: shifted layer attention of the middle layer, where the paper finds the best alignments."""
-    return AlignmentChoice(layer=(layers - 1) // 2, head=None, shifted=True)
+    """Where nothing was chosen: shifted layer attention of the middle layer, the paper's best on its data.
+
+    It may be far from the best head of a model: choose one on any parallel text (`rela.alignment.agreement`).
+    """
+    return AlignmentChoice(layer=(layers - 1) // 2, heads=None, shifted=True)
+
+
+def check_choice(choice: AlignmentChoice, translator: Translator) -> None:
+    """Refuse a layer or head that the model does not have; counted from 1 in the message, as on the command line."""
+    shape = translator.config.model
+    if not 0 <= choice.layer < shape.decoder_layers:
+        raise ModelFolderError(f"layer is {choice.layer + 1}; the model has layers 1 to {shape.decoder_layers}")
+    for head in choice.heads or ():
+        if not 0 <= head < shape.heads:
+            raise ModelFolderError(f"head is {head + 1}; the model has heads 1 to {shape.heads}")
 
 
 class Aligner:
@@ -45,20 +99,20 @@ class Aligner:
     def __init__(self, translator: Translator, choice: AlignmentChoice | None = None, tokenised: bool = False) -> None:
         self.translator, self.tokenised = translator, tokenised
         remembered = load_choice(translator.folder) if translator.folder else None
-        shape = translator.config.model
-        self.choice = choice or remembered or default_choice(shape.decoder_layers)
-        layer, head = self.choice.layer, self.choice.head
-        if not 0 <= layer < shape.decoder_layers or not (head is None or 0 <= head < shape.heads):
-            raise ModelFolderError(
-                f"alignments are read from layer {layer}, head {head}, and the model has "
-                f"{shape.decoder_layers} layers of {shape.heads} heads, counting from 0"
-            )
+        self.chosen = choice is not None or remembered is not None
+        """Whether the heads were chosen; if not, the default is read, which may be far from the best."""
+        self.choice = choice or remembered or default_choice(translator.config.model.decoder_layers)
+        check_choice(self.choice, translator)
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[frozenset[Link]]:
         """The links (source word, target word) of each pair, in order."""
-        pairs = zip(sources, targets, strict=True)
+        for matrix in self.matrices(zip(sources, targets, strict=True)):
+            yield matrix_links(matrix)
+
+    def matrices(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Tensor]:
+        """[T', S'], the word weights of each pair, in order."""
         for pair in capture(self.translator, pairs, ("cross",), tokenised=self.tokenised):
-            yield self.choice.links(pair["cross"])
+            yield self.choice.word_matrix(pair["cross"])
 
 
 def choose(
@@ -76,8 +130,8 @@ def choose(
     for shifted, table in tables.items():
         scores = table.scores()
         for layer, row in enumerate(scores.heads):
-            options.append(AlignmentChoice(layer, None, shifted, scores.layers[layer].aer))
-            options += [AlignmentChoice(layer, head, shifted, score.aer) for head, score in enumerate(row)]
+            found = [(None, scores.layers[layer]), *(((head,), score) for head, score in enumerate(row))]
+            options += [AlignmentChoice(layer, heads, shifted, score.aer, None, "gold") for heads, score in found]
     return min(options, key=lambda option: option.aer if option.aer is not None else 1.0)
 
 
@@ -92,6 +146,11 @@ def load_choice(folder: Path) -> AlignmentChoice | None:
     if not path.is_file():
         return None
     try:
-        return AlignmentChoice(**json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, TypeError) as error:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if "head" in values:  # as it was written while a choice was one head
+            head = values.pop("head")
+            values["heads"] = None if head is None else [head]
+        heads = values.pop("heads")
+        return AlignmentChoice(heads=None if heads is None else tuple(heads), **values)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFolderError(f"{path} is damaged: {error}") from None

@@ -4,38 +4,63 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from itertools import tee
+from itertools import chain, islice, tee
 
+from rela.alignment.agreement import PAIRS, choose_alone, choose_together
 from rela.alignment.choose import Aligner, AlignmentChoice, choose
+from rela.analysis.links import matrix_links
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks, Link, symmetrise
+
+TWO_DIRECTIONS = "grow-diag-final-and"
+"""How two models' links become one set, unless told otherwise."""
 
 
 def align_corpus(
     forward: Aligner,
     pairs: Iterable[tuple[str, str]],
     backward: Aligner | None = None,
-    method: str = "grow-diag-final",
+    method: str | None = None,
 ) -> Iterator[frozenset[Link]]:
     """The links (source word, target word) of each pair, in order.
 
-    `backward` is a model of the other direction; its links are turned round and the two sets symmetrised by `method`.
-    A pair too long for a model gets no links and a warning.
+    `backward` is a model of the other direction; its links are turned round and the two sets symmetrised by `method`,
+    `grow-diag-final-and` if left out. With one model and a `method`, the two sets are the links of its rows (each
+    target word's best source word) and of its columns (each source word's best target word); without, its rows' links
+    alone. A pair too long for a model gets no links and a warning.
     """
     models = [forward.translator] + ([] if backward is None else [backward.translator])
     stream = short_enough(pairs, models)
     if backward is None:
-        yield from links(forward, stream)
+        for matrix in forward.matrices(stream):
+            rows = matrix_links(matrix)
+            yield rows if method is None else symmetrise(rows, turn(matrix_links(matrix.T)), method)
         return
     forward_pairs, backward_pairs = tee(stream)
-    turned = ((target, source) for source, target in backward_pairs)
-    for one, other in zip(links(forward, forward_pairs), links(backward, turned), strict=True):
-        yield symmetrise(one, turn(other), method)
+    there = forward.matrices(forward_pairs)
+    back = backward.matrices((target, source) for source, target in backward_pairs)
+    for one, other in zip(there, back, strict=True):
+        yield symmetrise(matrix_links(one), turn(matrix_links(other)), method or TWO_DIRECTIONS)
 
 
-def links(aligner: Aligner, pairs: Iterator[tuple[str, str]]) -> Iterator[frozenset[Link]]:
-    sources, targets = tee(pairs)
-    return aligner.align((source for source, _ in sources), (target for _, target in targets))
+def choose_if_needed(
+    forward: Aligner, pairs: Iterable[tuple[str, str]], backward: Aligner | None = None
+) -> Iterator[tuple[str, str]]:
+    """The same pairs; before the first, heads are chosen on a sample of them for models that remember none."""
+    stream = iter(pairs)
+    aligners = [aligner for aligner in (forward, backward) if aligner is not None and not aligner.chosen]
+    if not aligners:
+        return stream
+    sample = list(islice(stream, PAIRS))
+    if any(source.split() and target.split() for source, target in sample):
+        if backward is not None and len(aligners) == 2:
+            choices = choose_together(forward.translator, backward.translator, sample, forward.tokenised)
+        else:
+            turned = sample if aligners[0] is forward else [(target, source) for source, target in sample]
+            choices = (choose_alone(aligners[0].translator, turned, aligners[0].tokenised),)  # type: ignore[assignment]
+        for aligner, choice in zip(aligners, choices, strict=True):
+            aligner.choice, aligner.chosen = choice, True
+    return chain(sample, stream)
 
 
 def turn(found: Iterable[Link]) -> frozenset[Link]:

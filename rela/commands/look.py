@@ -1,15 +1,14 @@
-"""Looking inside a model: measures, pictures, links, and what they say about a corpus."""
+"""Looking inside a model: measures, pictures, and what they say about a corpus."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rela.commands.arguments import TextOptions, load_models, models_and_texts, named_paths, parallel_text, text_pairs
+from rela.commands.arguments import TextOptions, load_models, models_and_texts, named_paths, parallel_text
 from rela.commands.options import (
     Device,
     GoldFile,
@@ -21,7 +20,6 @@ from rela.commands.options import (
     ModelFolder,
     ModelFolders,
     NoiseFiles,
-    OutputFile,
     PictureFile,
     Seed,
     SourceText,
@@ -29,7 +27,7 @@ from rela.commands.options import (
     Tokenised,
 )
 from rela.commands.pictures import require_plots, save_as_asked
-from rela.terminal import check_format, output_lines, paired_lines, printable, progress_bars
+from rela.terminal import printable, progress_bars
 
 SHOWN = (
     "model",
@@ -185,117 +183,6 @@ def explore(
     from rela.explorer.server import serve
 
     serve(views, port, lambda line: print(line, flush=True))
-
-
-def align(
-    model: ModelFolder,
-    source: SourceText,
-    target: TargetText,
-    out: OutputFile = None,
-    reverse: Annotated[Path | None, typer.Option(help="Model folder of the other direction.")] = None,
-    symmetrise: Annotated[
-        str | None,
-        typer.Option(help="With --reverse: intersection, grow-diag, grow-diag-final (if left out) or union."),
-    ] = None,
-    dev_source: Annotated[Path | None, typer.Option(help="Text to choose layer and head on.")] = None,
-    dev_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
-    dev_gold: Annotated[Path | None, typer.Option(help="Its gold links; the choice stays in the model folder.")] = None,
-    gold_one_based: GoldOneBased = False,
-    gold_flipped: GoldFlipped = False,
-    tokenised: Tokenised = False,
-    layer: Annotated[int | None, typer.Option(help="Decoder layer, from 1, instead of the remembered choice.")] = None,
-    head: Annotated[int | None, typer.Option(help="Head of that layer, from 1; its mean if left out.")] = None,
-    shifted: Annotated[
-        bool | None,
-        typer.Option(help="Of --layer: read the step after a word (if left out), or the step that writes it."),
-    ] = None,
-    device: Device = "auto",
-) -> None:
-    """Print word links in Pharaoh format, read from cross attention.
-
-    Example: `rela align runs/en-de/model test.en test.de --reverse runs/de-en/model > test.align`
-    """
-    from rela.alignment.choose import Aligner, AlignmentChoice, choose, save_choice
-    from rela.alignment.corpus import align_corpus, choose_backward
-    from rela.evaluation.alignment import pharaoh, read_links
-    from rela.evaluation.symmetrise import SYMMETRISATIONS
-
-    method = symmetrise or "grow-diag-final"
-    if method not in SYMMETRISATIONS:
-        raise ValueError(f"symmetrise is {method!r}; wanted one of {', '.join(SYMMETRISATIONS)}")
-    if symmetrise is not None and reverse is None:
-        raise ValueError("--symmetrise makes one of two directions; give --reverse too")
-    dev = (dev_source, dev_target, dev_gold)
-    if any(dev) and not all(dev):
-        raise ValueError("--dev-source, --dev-target and --dev-gold belong together")
-    if head is not None and layer is None:
-        raise ValueError("--head says which head of a layer; give --layer too")
-    if shifted is not None and layer is None:
-        raise ValueError("--shifted and --no-shifted say how to read a layer; give --layer too")
-    choice = None
-    if layer is not None:
-        choice = AlignmentChoice(layer - 1, None if head is None else head - 1, shifted is not False)
-
-    def make_aligner(folder: Path, chooser: Any) -> Aligner:
-        translator = load_models([str(folder)], device).popitem()[1]
-        if dev_source and dev_target and dev_gold:
-            links = read_links(dev_gold, gold_one_based, gold_flipped)
-            found = chooser(translator, text_pairs(dev_source, dev_target, None), links, tokenised)
-            save_choice(folder, found)
-            print(f"{folder}: {describe_choice(found)}", file=sys.stderr)
-        check_choice(choice, translator)
-        return Aligner(translator, choice, tokenised)
-
-    forward = make_aligner(model, choose)
-    backward = None if reverse is None else make_aligner(reverse, choose_backward)
-    with output_lines(out) as write:
-        for links in align_corpus(forward, paired_lines(source, target), backward, method):
-            write(pharaoh(links))
-
-
-def describe_choice(found: Any) -> str:
-    """A choice that was made on a dev set, as it is printed."""
-    where = "its mean" if found.head is None else f"head {found.head + 1}"
-    read = "shifted" if found.shifted else "normal"
-    return f"layer {found.layer + 1}, {where}, {read} attention, AER {100 * (found.aer or 0):.2f} on the dev set"
-
-
-def check_choice(choice: Any, translator: Any) -> None:
-    """Refuse a layer or head the model does not have."""
-    shape = translator.config.model
-    if choice is not None and not 0 <= choice.layer < shape.decoder_layers:
-        raise ValueError(f"layer is {choice.layer + 1}; the model has layers 1 to {shape.decoder_layers}")
-    if choice is not None and choice.head is not None and not 0 <= choice.head < shape.heads:
-        raise ValueError(f"head is {choice.head + 1}; the model has heads 1 to {shape.heads}")
-
-
-def aer(
-    hypothesis: Annotated[Path, typer.Argument(help="Links to judge: Pharaoh, talp or NAACL.")],
-    gold: Annotated[Path, typer.Argument(help="Gold links, sure and possible: talp, Pharaoh or NAACL.")],
-    gold_one_based: GoldOneBased = False,
-    gold_flipped: GoldFlipped = False,
-    hypothesis_one_based: Annotated[
-        bool, typer.Option("--hypothesis-one-based", help="The hypothesis counts words from 1.")
-    ] = False,
-    hypothesis_flipped: Annotated[
-        bool, typer.Option("--hypothesis-flipped", help="The hypothesis is written target first.")
-    ] = False,
-    format: Annotated[str, typer.Option(help="text or json.")] = "text",
-) -> None:
-    """Alignment error rate, precision and recall of word links.
-
-    Example: `rela aer test.align gold.talp --gold-one-based`
-    """
-    from dataclasses import asdict
-
-    from rela.evaluation.alignment import alignment_error_rate, read_hypotheses, read_links
-
-    check_format(format, "text", "json")
-    result = alignment_error_rate(
-        read_hypotheses(hypothesis, hypothesis_one_based, hypothesis_flipped),
-        read_links(gold, gold_one_based, gold_flipped),
-    )
-    print(json.dumps(asdict(result)) if format == "json" else result)
 
 
 def filter_pairs(

@@ -89,5 +89,5 @@ def describe(name: str, translator: Translator) -> dict[str, Any]:
         "kinds": shape.attention_kinds,
         "layers": {"encoder": shape.encoder_layers, "decoder": shape.decoder_layers, "cross": shape.decoder_layers},
         "heads": shape.heads,
-        "choice": None if choice is None else {"layer": choice.layer, "head": choice.head},
+        "choice": None if choice is None else {"layer": choice.layer, "head": (choice.heads or (None,))[0]},
     }

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from rela.alignment.choose import Aligner, AlignmentChoice, choose, default_choice, load_choice, save_choice
 from rela.alignment.corpus import align_corpus
@@ -18,15 +19,24 @@ PAIRS = [(pair.source, pair.target) for pair in TOY]
 GOLD = [GoldLinks(frozenset(pair.links), frozenset(pair.links)) for pair in TOY]
 
 
-@pytest.mark.parametrize("choice", [AlignmentChoice(1, 0, True), AlignmentChoice(0, None, False), None])
+@pytest.mark.parametrize("choice", [AlignmentChoice(1, (0,), True), AlignmentChoice(0, None, False), None])
 def test_links_are_those_of_the_chosen_head(choice):
     aligner = Aligner(tiny_translator(), choice)
     chosen = choice or default_choice(LAYERS)
     for links, records in zip(align_corpus(aligner, PAIRS), capture(tiny_translator(), PAIRS, ("cross",)), strict=True):
-        if chosen.head is None:
+        if chosen.heads is None:
             assert links == layer_links(records["cross"], chosen.layer, chosen.shifted)
         else:
-            assert links == head_links(records["cross"], chosen.layer, chosen.head, chosen.shifted)
+            assert links == head_links(records["cross"], chosen.layer, chosen.heads[0], chosen.shifted)
+
+
+def test_heads_have_the_same_say_whatever_the_size_of_their_weights():
+    weights = torch.tensor([[[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]], [[0.0, 1.0, 0.0], [0.0, 1.0, 3.0]]])  # [H, T, S]
+    both = AlignmentChoice(0, (0, 1), False)
+    assert both.combine(weights).tolist() == [[0.5, 0.5, 0.0], [0.0, 0.125, 0.375]]
+    assert both.combine(weights * torch.tensor([100.0, 1.0])[:, None, None]).equal(both.combine(weights))
+    assert AlignmentChoice(0, None, False).combine(weights).equal(weights.mean(0))
+    assert AlignmentChoice(0, (0,), False).combine(weights)[1].tolist() == [0.0, 0.0, 0.0], "a null row stays null"
 
 
 def test_the_choice_is_the_best_of_all():
@@ -34,7 +44,7 @@ def test_the_choice_is_the_best_of_all():
     options = [
         AlignmentChoice(layer, head, shifted)
         for layer in range(LAYERS)
-        for head in (None, *range(HEADS))
+        for head in (None, *((one,) for one in range(HEADS)))
         for shifted in (False, True)
     ]
     rates = {
@@ -42,15 +52,24 @@ def test_the_choice_is_the_best_of_all():
         for option in options
     }
     assert found.aer == min(rates.values())
-    assert rates[AlignmentChoice(found.layer, found.head, found.shifted)] == found.aer
+    assert rates[AlignmentChoice(found.layer, found.heads, found.shifted)] == found.aer
 
 
 def test_the_choice_is_remembered_in_the_folder(tmp_path):
     model = tiny_folder(tmp_path / "model")
     assert Aligner(model).choice == default_choice(LAYERS)
-    save_choice(tmp_path / "model", AlignmentChoice(1, 1, False, 0.25))
-    assert Aligner(model).choice == AlignmentChoice(1, 1, False, 0.25)
-    assert Aligner(model, AlignmentChoice(0, 0, True)).choice == AlignmentChoice(0, 0, True)
+    assert not Aligner(model).chosen
+    for choice in (AlignmentChoice(1, (1,), False, 0.25, None, "gold"), AlignmentChoice(0, (1, 0), True, None, 0.5)):
+        save_choice(tmp_path / "model", choice)
+        assert Aligner(model).choice == choice
+        assert Aligner(model).chosen
+    assert Aligner(model, AlignmentChoice(0, (0,), True)).choice == AlignmentChoice(0, (0,), True)
+    old = {"layer": 1, "head": 0, "shifted": False, "aer": 0.25}  # as it was written while a choice was one head
+    (tmp_path / "model" / "alignment.json").write_text(json.dumps(old))
+    assert Aligner(model).choice == AlignmentChoice(1, (0,), False, 0.25)
+    (tmp_path / "model" / "alignment.json").write_text(json.dumps({**old, "head": 7}))
+    with pytest.raises(ModelFolderError, match="head is 8; the model has heads 1 to 2"):
+        Aligner(model)
     (tmp_path / "model" / "alignment.json").write_text(json.dumps({"layer": 1, "leyer": 2}))
     with pytest.raises(ModelFolderError, match="damaged"):
         load_choice(tmp_path / "model")

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rela.cli import main
 from rela.toy import generate, write_corpus
+from tests.commands.running import refused, run
 from tests.tiny_models import tiny_folder
 
 
@@ -25,21 +25,6 @@ def lab(tmp_path_factory):
 
 def text(lab):
     return [str(lab / "test.en"), str(lab / "test.de")]
-
-
-def run(*arguments, code=0):
-    """Call the command line in this process; its exit code must be as expected."""
-    with pytest.raises(SystemExit) as exit:
-        main([str(argument) for argument in arguments])
-    assert (exit.value.code or 0) == code
-
-
-def refused(capsys, *arguments):
-    """The one line that a wrong command prints."""
-    run(*arguments, code=2)
-    error = capsys.readouterr().err.strip().splitlines()
-    assert len(error) == 1
-    return error[0]
 
 
 def shell(*arguments, module=("rela",)):
@@ -106,66 +91,6 @@ def test_plot_refuses_what_it_cannot_draw(lab, tmp_path, capsys):
     (tmp_path / "x.png").mkdir()
     wrong = refused(capsys, "plot", "heads", model, *text(lab), "--out", tmp_path / "x.png")
     assert f"{tmp_path / 'x.png'}: " in wrong, "the name that was asked for, and not a temporary one"
-
-
-def test_align_then_aer(lab, tmp_path, capsys):
-    files = (lab / "test.en", lab / "test.de")
-    dev = ["--dev-source", files[0], "--dev-target", files[1], "--dev-gold", lab / "test.align"]
-    run("align", lab / "rela-g" / "model", *files, *dev, "--out", tmp_path / "links")
-    error = capsys.readouterr().err
-    assert "layer" in error
-    chosen = json.loads((lab / "rela-g" / "model" / "alignment.json").read_text())
-    run("aer", tmp_path / "links", lab / "test.align", "--format", "json")
-    assert json.loads(capsys.readouterr().out)["aer"] == pytest.approx(chosen["aer"])
-    run("align", lab / "rela-g" / "model", *files)  # the choice is remembered
-    assert capsys.readouterr().out == (tmp_path / "links").read_text()
-
-
-def test_align_in_both_directions(lab, tmp_path, capsys):
-    files = (lab / "test.en", lab / "test.de")
-    found = {}
-    for method in ("intersection", "grow-diag", "grow-diag-final", "union"):
-        run("align", lab / "rela-g" / "model", *files, "--reverse", lab / "soft", "--symmetrise", method)
-        found[method] = [set(line.split()) for line in capsys.readouterr().out.split("\n")[:-1]]
-    assert all(len(lines) == 8 for lines in found.values())
-    for smaller, larger in (
-        ("intersection", "grow-diag"),
-        ("grow-diag", "grow-diag-final"),
-        ("grow-diag-final", "union"),
-    ):
-        assert all(a <= b for a, b in zip(found[smaller], found[larger], strict=True))
-
-
-def test_align_refuses(lab, tmp_path, capsys):
-    files = (lab / "test.en", lab / "test.de")
-    assert "belong together" in refused(capsys, "align", lab / "soft", *files, "--dev-gold", lab / "test.align")
-    assert "symmetrise is 'best'" in refused(capsys, "align", lab / "soft", *files, "--symmetrise", "best")
-    assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 3)
-    assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 0)
-    assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--head", 1)
-    assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--no-shifted")
-    assert "--reverse too" in refused(capsys, "align", lab / "soft", *files, "--symmetrise", "union")
-    (tmp_path / "few").write_text("0-0\n")
-    dev = ["--dev-source", files[0], "--dev-target", files[1], "--dev-gold", tmp_path / "few"]
-    assert "gold links of 1 sentences for 8 pairs" in refused(capsys, "align", lab / "soft", *files, *dev)
-    assert "is a directory" in refused(capsys, "align", lab / "soft", *files, "--out", tmp_path).lower()
-    assert [path.name for path in tmp_path.iterdir()] == ["few"]
-
-
-def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
-    run("aer", lab / "test.align", lab / "test.align")
-    assert capsys.readouterr().out.startswith("AER 0.00  precision 100.00  recall 100.00")
-    lines = (lab / "test.align").read_text().splitlines()
-    from_one = [" ".join("-".join(str(int(n) + 1) for n in link.split("-")) for link in line.split()) for line in lines]
-    (tmp_path / "one").write_text("\n".join(from_one) + "\n")
-    run("aer", lab / "test.align", tmp_path / "one", "--gold-one-based")
-    assert capsys.readouterr().out.startswith("AER 0.00")
-    run("aer", lab / "test.align", tmp_path / "one")
-    assert not capsys.readouterr().out.startswith("AER 0.00")
-    (tmp_path / "short").write_text(lines[0] + "\n")
-    assert "sentence 2 has no hypothesis" in refused(capsys, "aer", tmp_path / "short", lab / "test.align")
-    (tmp_path / "empty").write_text("")
-    assert "no sentence" in refused(capsys, "aer", tmp_path / "empty", tmp_path / "empty")
 
 
 def test_filter_on_two_processes_is_filter_on_one(lab, tmp_path):

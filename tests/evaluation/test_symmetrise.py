@@ -14,11 +14,27 @@ LINKS = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=
 
 @given(LINKS, LINKS)
 def test_symmetrisations_are_nested(forward, backward):
-    smaller = frozenset()
-    for method in SYMMETRISATIONS:
-        links = symmetrise(forward, backward, method)
-        assert smaller <= links <= forward | backward
-        smaller = links
+    found = {method: symmetrise(forward, backward, method) for method in SYMMETRISATIONS}
+    assert found["intersection"] == forward & backward
+    assert found["union"] == forward | backward
+    for smaller, larger in (
+        ("intersection", "grow-diag"),
+        ("grow-diag", "grow-diag-final-and"),
+        ("grow-diag", "grow-diag-final"),
+        ("grow-diag-final-and", "union"),
+        ("grow-diag-final", "union"),
+    ):
+        assert found[smaller] <= found[larger]
+
+
+@given(LINKS, LINKS)
+def test_final_and_leaves_no_link_between_two_uncovered_words(forward, backward):
+    grown, links = (symmetrise(forward, backward, method) for method in ("grow-diag", "grow-diag-final-and"))
+    sources, targets = ({link[side] for link in links} for side in (0, 1))
+    assert all(source in sources or target in targets for source, target in forward | backward)
+    added = links - grown  # each covers two words that nothing else covers
+    assert len({source for source, _ in added} | {s for s, _ in grown}) == len(added) + len({s for s, _ in grown})
+    assert len({target for _, target in added} | {t for _, t in grown}) == len(added) + len({t for _, t in grown})
 
 
 @given(LINKS, LINKS)
@@ -42,6 +58,13 @@ def test_grow_diag_final_by_hand():
     assert symmetrise(forward, backward, "intersection") == {(0, 0)}
     assert symmetrise(forward, backward, "grow-diag") == grown
     assert symmetrise(forward, backward, "grow-diag-final") == grown | {(5, 5)}
+
+
+def test_final_and_wants_both_words_uncovered():
+    forward, backward = frozenset({(0, 0), (0, 4), (5, 5)}), frozenset({(0, 0), (5, 7)})
+    # (0, 4) and (5, 7) cover one new word each. (5, 5) covers two, and is first of its direction.
+    assert symmetrise(forward, backward, "grow-diag-final") == forward | backward
+    assert symmetrise(forward, backward, "grow-diag-final-and") == {(0, 0), (5, 5)}
 
 
 def test_a_neighbour_between_two_covered_words_is_not_added():

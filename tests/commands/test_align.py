@@ -1,0 +1,112 @@
+"""`rela align`, `rela fit-aligner` and `rela aer`, as they are typed."""
+
+import json
+
+import pytest
+
+from rela.toy import generate, write_corpus
+from tests.commands.running import refused, run
+from tests.tiny_models import tiny_folder
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A folder with two models, a text of eight pairs and its gold links."""
+    folder = tmp_path_factory.mktemp("lab")
+    tiny_folder(folder / "rela-g" / "model")
+    tiny_folder(folder / "soft", "softmax")
+    write_corpus(folder, {"test": generate(8, seed=5)})
+    return folder
+
+
+def test_align_then_aer(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    dev = ["--dev-source", files[0], "--dev-target", files[1], "--dev-gold", lab / "test.align"]
+    run("align", lab / "rela-g" / "model", *files, *dev, "--out", tmp_path / "links")
+    error = capsys.readouterr().err
+    assert "layer" in error
+    chosen = json.loads((lab / "rela-g" / "model" / "alignment.json").read_text())
+    run("aer", tmp_path / "links", lab / "test.align", "--format", "json")
+    assert json.loads(capsys.readouterr().out)["aer"] == pytest.approx(chosen["aer"])
+    run("align", lab / "rela-g" / "model", *files)  # the choice is remembered
+    assert capsys.readouterr().out == (tmp_path / "links").read_text()
+
+
+def test_align_in_both_directions(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    found = {}
+    for method in ("intersection", "grow-diag", "grow-diag-final-and", "union"):
+        run("align", lab / "rela-g" / "model", *files, "--reverse", lab / "soft", "--symmetrise", method)
+        found[method] = [set(line.split()) for line in capsys.readouterr().out.split("\n")[:-1]]
+    assert all(len(lines) == 8 for lines in found.values())
+    for smaller, larger in (
+        ("intersection", "grow-diag"),
+        ("grow-diag", "grow-diag-final-and"),
+        ("grow-diag-final-and", "union"),
+    ):
+        assert all(a <= b for a, b in zip(found[smaller], found[larger], strict=True))
+
+
+def test_heads_are_chosen_on_the_text_and_kept_by_fit_aligner(tmp_path, lab, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    for name, seed in (("there", 1), ("back", 2)):
+        tiny_folder(tmp_path / name, "rela-g", seed)
+    both = (tmp_path / "there", *files, "--reverse", tmp_path / "back")
+    run("align", *both)
+    links, error = capsys.readouterr()
+    assert error.count("chosen on this text") == 2
+    run("fit-aligner", *both)
+    printed = capsys.readouterr().out
+    assert printed.count("two directions, no gold links") == 2
+    for name in ("there", "back"):
+        kept = json.loads((tmp_path / name / "alignment.json").read_text())
+        assert kept["chosen_by"] == "two directions"
+        assert 0 < kept["agreement"] < 1
+    run("align", *both)
+    assert capsys.readouterr() == (links, "")
+    run("align", *both, "--symmetrise", "grow-diag-final-and")
+    assert capsys.readouterr().out == links, "what is not said is grow-diag-final-and"
+
+
+def test_one_model_is_symmetrised_with_itself(lab, capsys):
+    found = []
+    for more in ((), ("--symmetrise", "union"), ("--symmetrise", "intersection")):
+        run("align", lab / "soft", lab / "test.en", lab / "test.de", "--layer", 1, "--head", 1, "--head", 2, *more)
+        found.append([set(line.split()) for line in capsys.readouterr().out.splitlines()])
+    for rows, union, both in zip(*found, strict=True):
+        assert both <= rows < union
+
+
+def test_align_refuses(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    assert "belong together" in refused(capsys, "align", lab / "soft", *files, "--dev-gold", lab / "test.align")
+    assert "symmetrise is 'best'" in refused(capsys, "align", lab / "soft", *files, "--symmetrise", "best")
+    assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 3)
+    assert "layers 1 to 2" in refused(capsys, "align", lab / "soft", *files, "--layer", 0)
+    assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--head", 1)
+    assert "--layer too" in refused(capsys, "align", lab / "soft", *files, "--no-shifted")
+    assert "none of them twice" in refused(
+        capsys, "align", lab / "soft", *files, "--layer", 1, "--head", 1, "--head", 1
+    )
+    assert "number of pairs" in refused(capsys, "fit-aligner", lab / "soft", *files, "--pairs", 0)
+    (tmp_path / "few").write_text("0-0\n")
+    dev = ["--dev-source", files[0], "--dev-target", files[1], "--dev-gold", tmp_path / "few"]
+    assert "gold links of 1 sentences for 8 pairs" in refused(capsys, "align", lab / "soft", *files, *dev)
+    assert "is a directory" in refused(capsys, "align", lab / "soft", *files, "--out", tmp_path).lower()
+    assert [path.name for path in tmp_path.iterdir()] == ["few"]
+
+
+def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
+    run("aer", lab / "test.align", lab / "test.align")
+    assert capsys.readouterr().out.startswith("AER 0.00  precision 100.00  recall 100.00")
+    lines = (lab / "test.align").read_text().splitlines()
+    from_one = [" ".join("-".join(str(int(n) + 1) for n in link.split("-")) for link in line.split()) for line in lines]
+    (tmp_path / "one").write_text("\n".join(from_one) + "\n")
+    run("aer", lab / "test.align", tmp_path / "one", "--gold-one-based")
+    assert capsys.readouterr().out.startswith("AER 0.00")
+    run("aer", lab / "test.align", tmp_path / "one")
+    assert not capsys.readouterr().out.startswith("AER 0.00")
+    (tmp_path / "short").write_text(lines[0] + "\n")
+    assert "sentence 2 has no hypothesis" in refused(capsys, "aer", tmp_path / "short", lab / "test.align")
+    (tmp_path / "empty").write_text("")
+    assert "no sentence" in refused(capsys, "aer", tmp_path / "empty", tmp_path / "empty")
