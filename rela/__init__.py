@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         attention_weights,
         collect_sparsity_penalty,
         null_rate,
-        register_transformers,
         replace_attention,
         sparsity_penalty,
         sparsity_rate,
@@ -59,6 +58,15 @@ def load(path: str | Path, device: str = "auto") -> Translator:
     from rela.decoding.translate import Translator
 
     return Translator.load(path, device)
+
+
+def register_transformers() -> None:
+    """Make our attentions and translation models known to `transformers`, so that its Auto classes load them."""
+    from rela.attention.pretrained import register_transformers as register_attentions
+    from rela.hugging_face.registration import register_models
+
+    register_attentions()
+    register_models()
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would take any name for a public one

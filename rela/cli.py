@@ -23,7 +23,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import align, export, learn, look, translate
+from rela.commands import align, export, learn, look, share, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed
 from rela.interrupts import Interrupts
@@ -49,6 +49,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "align": align.align,
     "aer": align.aer,
     "filter": look.filter_pairs,
+    "convert": share.convert,
+    "card": share.card,
 }
 DATA_COMMANDS: dict[str, Callable[..., None]] = {
     "toy": learn.data_toy,

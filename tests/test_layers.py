@@ -32,6 +32,7 @@ LAYERS = [
     "evaluation",
     "decoding",
     "export",
+    "hugging_face",
     "training",
     "analysis",
     "alignment",
@@ -63,6 +64,7 @@ KERNEL_USERS = (
 HOMES = {
     "matplotlib": ("plots",),
     "triton": ("kernels",),
+    "transformers": ("attention", "hugging_face"),
     "fastapi": ("web", "explorer", "server"),
     "starlette": ("web", "explorer", "server"),
     "uvicorn": ("web", "explorer", "server"),

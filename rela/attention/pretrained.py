@@ -38,7 +38,7 @@ def register_transformers() -> None:
         exchange_as_configured(model)
 
     post_init.exchanges_attention = True  # type: ignore[attr-defined]
-    PreTrainedModel.post_init = post_init  # type: ignore[method-assign]
+    PreTrainedModel.post_init = post_init
 
 
 def exchange_as_configured(model: Any) -> None:

@@ -26,11 +26,14 @@ class Embedding(nn.Module):
     def __init__(self, vocabulary_size: int, width: int, max_length: int, dropout: float) -> None:
         super().__init__()
         self.table = nn.Embedding(vocabulary_size, width)
-        nn.init.normal_(self.table.weight, std=width**-0.5)
         self.scale = width**0.5
         self.dropout = nn.Dropout(dropout)
         # Computed, not learnt: the longest sentence may change without touching a stored model.
         self.register_buffer("positions", sinusoids(max_length, width), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.table.weight, std=self.table.embedding_dim**-0.5)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """[...] tokens and positions to [..., C]."""

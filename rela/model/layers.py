@@ -25,6 +25,9 @@ class FeedForward(nn.Module):
         super().__init__()
         self.expand = nn.Linear(width, inner)
         self.contract = nn.Linear(inner, width)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
         for linear in (self.expand, self.contract):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)

@@ -1,0 +1,59 @@
+"""Models given to others: converted to and from Hugging Face, and described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rela.commands.options import Device, Limit, ModelFolder
+from rela.terminal import paired_lines
+
+
+def convert(
+    model: Annotated[Path, typer.Argument(help="Model folder of rela, or of transformers (--to rela).")],
+    to: Annotated[str, typer.Option(help="hf: for transformers' from_pretrained; rela: back.")],
+    out: Annotated[Path, typer.Option(help="The new folder.")],
+) -> None:
+    """Convert a model to a folder that Hugging Face's `from_pretrained` loads, or back.
+
+    Example: `rela convert runs/demo/model --to hf --out demo-hf`
+    """
+    from rela.hugging_face.convert import from_hugging_face, to_hugging_face
+
+    if to not in ("hf", "rela"):
+        raise ValueError(f"--to is {to!r}; wanted hf or rela")
+    done = to_hugging_face(model, out) if to == "hf" else from_hugging_face(model, out)
+    print(f"wrote {done}")
+
+
+def card(
+    model: ModelFolder,
+    source: Annotated[Path | None, typer.Argument(metavar="SRC", help="Test text to measure the model on.")] = None,
+    target: Annotated[Path | None, typer.Argument(metavar="TGT", help="Its translation.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The card; README.md in the model folder if left out.")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call the model; its folder's name if left out.")] = None,
+    limit: Limit = None,
+    device: Device = "auto",
+) -> None:
+    """Write a model card: data, settings, limits and, with a test text, scores and sparsity.
+
+    Example: `rela card runs/demo/model test.en test.de`
+    """
+    from itertools import islice
+
+    from rela.decoding.translate import Translator
+    from rela.files import write_text
+    from rela.report.card import CARD, measure, model_card
+
+    translator = Translator.load(model, device)
+    measured = None
+    if source is not None:
+        if target is None:
+            raise ValueError(f"{source} has no translation beside it; wanted SRC and TGT")
+        pairs = list(islice(paired_lines(source, target), limit))
+        measured = measure(translator, pairs, f"{source.name}, {target.name}")
+    path = model / CARD if out is None else out
+    write_text(path, model_card(translator, name or model.resolve().name, measured))
+    print(f"wrote {path}")

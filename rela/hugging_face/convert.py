@@ -1,0 +1,111 @@
+"""A model folder of ours to one of `transformers`, and back; the logits stay the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rela.config import Config
+from rela.files import replacing_folder
+from rela.model.folder import SUBWORDS, ModelFolderError, is_replaceable, load_folder, save_folder, unique_weights
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
+CARD = "README.md"
+
+
+def require_transformers() -> None:
+    """An ImportError that names the extra, where `transformers` is not installed."""
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "models of Hugging Face need transformers: pip install 'rela-attention[hf]'", name="transformers"
+        ) from None
+
+
+def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
+    """The folder `out`, which `AutoModelForSeq2SeqLM.from_pretrained` loads, made from a model folder of ours."""
+    require_transformers()
+    from rela.hugging_face.configuration import RelaConfig
+    from rela.hugging_face.model import RelaForConditionalGeneration
+    from rela.hugging_face.tokenizer import RelaTokenizer
+
+    folder, out = Path(folder), Path(out)
+    check_free(out)
+    ours, config, _ = load_folder(folder)
+    model: Any = RelaForConditionalGeneration.from_rela(ours, RelaConfig.from_rela(config))
+    model.generation_config = generation_config(config)
+    tokenizer = RelaTokenizer(folder / SUBWORDS, model_max_length=config.model.max_length)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing_folder(out) as fresh:
+        model.save_pretrained(fresh)
+        tokenizer.save_pretrained(fresh)
+        if (folder / CARD).is_file():
+            (fresh / CARD).write_bytes((folder / CARD).read_bytes())
+    return out
+
+
+def from_hugging_face(folder: str | Path, out: str | Path) -> Path:
+    """The model folder `out` of ours, made from one that `transformers` saved."""
+    require_transformers()
+    import torch
+
+    from rela.hugging_face.model import RelaForConditionalGeneration
+
+    folder, out = Path(folder), Path(out)
+    check_free(out)
+    kind = model_type(folder)
+    if kind != "rela":
+        raise ModelFolderError(
+            f"{folder} holds a model of type {kind}; wanted rela, as written by rela convert --to hf"
+        )
+    if not (folder / SUBWORDS).is_file():
+        raise ModelFolderError(f"{folder} has no {SUBWORDS}; wanted the tokenizer saved beside the model")
+    model = RelaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    save_folder(out, model.config.to_rela(), unique_weights(model.to_rela()), (folder / SUBWORDS).read_bytes())
+    if (folder / CARD).is_file():
+        (out / CARD).write_bytes((folder / CARD).read_bytes())
+    return out
+
+
+def model_type(folder: Path) -> str:
+    """What config.json of a folder says the model is."""
+    try:
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except OSError:
+        raise ModelFolderError(f"{folder} has no config.json; wanted a folder of save_pretrained") from None
+    except ValueError as error:
+        raise ModelFolderError(f"{folder / 'config.json'} is no JSON: {error}") from None
+    return str(values.get("model_type")) if isinstance(values, dict) else "unknown"
+
+
+def check_free(out: Path) -> None:
+    """An output folder may be written: it is new, empty, or holds a model."""
+    if out.exists() and not is_replaceable(out):
+        raise ModelFolderError(f"{out} is there and is no model folder; it is not replaced by one")
+
+
+def generation_config(config: Config) -> GenerationConfig:
+    """How `generate` searches: with the beam of `config.decode`, and without the tokens our search never writes.
+
+    The length penalty of `transformers` is length^α where ours is ((5 + length) / 6)^α, so a beam's choice among
+    translations of different lengths may differ. Greedy search is the same.
+    """
+    from transformers import GenerationConfig
+
+    from rela.data.subwords import BOS, EOS, PAD, UNK
+
+    return GenerationConfig(
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        pad_token_id=PAD,
+        decoder_start_token_id=BOS,
+        forced_eos_token_id=EOS,
+        suppress_tokens=[PAD, BOS, UNK],
+        num_beams=config.decode.beam,
+        length_penalty=config.decode.length_penalty,
+        max_new_tokens=config.model.max_length - 1,
+    )

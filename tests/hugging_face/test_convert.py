@@ -1,0 +1,64 @@
+"""Model folders to transformers and back: the Auto classes load them, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import rela
+from rela.hugging_face.convert import from_hugging_face, generation_config, to_hugging_face
+from rela.model.folder import ModelFolderError
+from tests.tiny_models import tiny_folder, tiny_translator
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("convert")
+    tiny_folder(root / "ours")
+    (root / "ours" / "README.md").write_text("a card")
+    return root / "ours", to_hugging_face(root / "ours", root / "theirs")
+
+
+def test_the_auto_classes_load_what_was_converted(folders: tuple[Path, Path]):
+    rela.register_transformers()
+    rela.register_transformers()
+    model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(folders[1], output_loading_info=True)
+    assert not any(report.values())
+    assert type(transformers.AutoConfig.from_pretrained(folders[1])).__name__ == "RelaConfig"
+    assert type(transformers.AutoTokenizer.from_pretrained(folders[1])).__name__ == "RelaTokenizer"
+    assert model.output.weight is model.encoder.embedding.table.weight
+    assert model.generation_config.num_beams == 4
+    assert torch.equal(model.encoder.embedding.positions, tiny_translator().model.source_embedding.positions)
+
+
+def test_there_and_back_is_the_same_folder(folders: tuple[Path, Path], tmp_path: Path):
+    ours, theirs = folders
+    from_hugging_face(theirs, tmp_path / "back")
+    for file in ours.iterdir():
+        assert (tmp_path / "back" / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_only_our_models_come_back(folders: tuple[Path, Path], tmp_path: Path):
+    with pytest.raises(ModelFolderError, match=r"has no config\.json"):
+        from_hugging_face(folders[0], tmp_path / "out")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
+    with pytest.raises(ModelFolderError, match="holds a model of type marian"):
+        from_hugging_face(tmp_path, tmp_path / "out")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelFolderError, match="is no JSON"):
+        from_hugging_face(tmp_path, tmp_path / "out")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "rela"}))
+    with pytest.raises(ModelFolderError, match=r"has no subwords\.model"):
+        from_hugging_face(tmp_path, tmp_path / "out")
+    with pytest.raises(ModelFolderError, match="is there and is no model folder"):
+        to_hugging_face(folders[0], tmp_path)
+
+
+def test_search_never_writes_what_ours_does_not():
+    config = generation_config(tiny_translator().config)
+    assert (config.suppress_tokens, config.max_new_tokens) == ([0, 1, 3], 119)
