@@ -26,6 +26,7 @@ import rela
 from rela.commands import align, export, learn, look, share, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed
+from rela.files import final_name
 from rela.interrupts import Interrupts
 from rela.terminal import end_interrupted, fail, reopen_closed_streams
 
@@ -188,7 +189,7 @@ def describe(error: Exception) -> str:
     """An exception in one line."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename2 or error.filename  # of two, the one a finished file was to be renamed to
-        return f"{name}: {error.strerror}" if name else error.strerror
+        return f"{final_name(os.fsdecode(name))}: {error.strerror}" if name else error.strerror
     return one_line(error) or type(error).__name__
 
 

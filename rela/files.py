@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,16 +16,49 @@ TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(?P<state>part|new|ol
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to: renamed to it when the body ends, removed when the body fails."""
-    path = Path(path)
+    """A temporary path beside `path` to write to: renamed to it when the body ends, removed when the body fails.
+
+    A link stays one: the file that it leads to is replaced. What is no regular file, such as /dev/null or a FIFO,
+    cannot be replaced without being lost, so there the path to write to is `path` itself.
+    """
+    if is_written_into(path):
+        yield Path(path)
+        return
+    path = Path(os.path.realpath(path))
     partial = temporary(path, "part")
     try:
         with held(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC):
             remove_leftovers(path.parent, path.name)
+            if path.is_file():
+                shutil.copymode(path, partial)
             yield partial
             os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def is_written_into(path: str | Path) -> bool:
+    """Whether a path is a device, a FIFO or an open file of a process, such as /dev/stdout."""
+    path = os.path.abspath(path)
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return True
+    while os.path.islink(path):
+        folder = os.path.realpath(os.path.dirname(path))
+        if re.fullmatch(r"/proc/\d+(/task/\d+)?/fd", folder):
+            return True
+        path = os.path.join(folder, os.readlink(path))
+    return False
+
+
+def final_name(path: str | Path) -> Path:
+    """The path that a temporary one is to become; any other path as it is."""
+    path = Path(path)
+    match = TEMPORARY.fullmatch(path.name)
+    return path if match is None else path.with_name(match["name"])
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -145,7 +179,10 @@ def held(path: Path, flags: int) -> Iterator[None]:
             path.touch()
         yield
         return
-    handle = os.open(path, flags, 0o666)
+    try:
+        handle = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(final_name(path))) from None  # the name that was asked for
     try:
         with contextlib.suppress(OSError):  # a file system that knows no locks
             lock(handle, f"{path} is being written by another process")

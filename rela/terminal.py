@@ -77,18 +77,13 @@ class Remembered:
 @contextlib.contextmanager
 def output_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
     """A writer of lines to stdout, or to a file that appears only when it is complete."""
-    if path is None:
+    if path is None or str(path) in ("-", "/dev/stdout"):  # whose file, opened again, would be emptied
         yield lambda line: print(line, flush=True)
         return
     if path.is_dir():  # found out now, and not when hours of work are to take its place
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    with replacing(path) as partial:
-        try:
-            file = open(partial, "w", encoding="utf-8")  # noqa: SIM115 (an error of the body keeps its own name)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None  # the name that was asked for
-        with file:
-            yield lambda line: print(line, file=file)
+    with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
+        yield lambda line: print(line, file=file)
 
 
 def input_lines(path: Path | None) -> Iterator[str]:

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from rela import files
-from rela.files import exchange, held, lock, remove_leftovers, replacing, replacing_folder, write_bytes, write_text
+from rela.files import (
+    exchange,
+    final_name,
+    held,
+    is_written_into,
+    lock,
+    remove_leftovers,
+    replacing,
+    replacing_folder,
+    write_bytes,
+    write_text,
+)
 from tests.killing import killer
 
 
@@ -38,6 +49,47 @@ def test_a_file_that_fails_leaves_the_old_one(tmp_path):
     with pytest.raises(OSError, match="disk"):
         fail()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
+
+
+def test_a_link_to_a_file_stays_one_and_its_file_keeps_its_mode(tmp_path):
+    (tmp_path / "far").mkdir()
+    real, link, dangling = tmp_path / "far" / "real", tmp_path / "link", tmp_path / "dangling"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to("far/real")
+    dangling.symlink_to("far/later")
+    for path in (link, dangling):
+        write_text(path, "new")
+        assert path.is_symlink()
+        assert path.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert {path.name for path in tmp_path.rglob("*")} == {"far", "real", "later", "link", "dangling"}
+
+
+def test_what_is_no_regular_file_is_written_into(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        write_text(pipe, "through the pipe")
+        assert reader.communicate(timeout=60)[0] == b"through the pipe"
+    assert pipe.is_fifo()
+    write_text(os.devnull, "away")
+    assert not Path(os.devnull).is_file()
+    assert is_written_into("/dev/stdout"), "a pipe, a terminal or a file that somebody else opened"
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert not is_written_into(tmp_path)
+    assert not is_written_into(tmp_path / "new")
+    (tmp_path / "old").write_text("text")
+    with open(tmp_path / "old", "a") as file:
+        assert is_written_into(f"/proc/self/fd/{file.fileno()}"), "by another name it is a file of its own"
+    assert not is_written_into(tmp_path / "old")
+
+
+def test_a_temporary_name_is_told_by_the_name_it_is_to_become(tmp_path):
+    with replacing(tmp_path / "a.txt") as partial:
+        assert final_name(partial) == tmp_path / "a.txt"
+        partial.write_text("text")
+    assert final_name("a.txt") == Path("a.txt")
 
 
 @pytest.mark.parametrize("before", [None, "old"])

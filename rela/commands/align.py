@@ -20,6 +20,7 @@ from rela.commands.options import (
     TargetText,
     Tokenised,
 )
+from rela.commands.outputs import check_outputs
 from rela.terminal import check_format, output_lines, paired_lines
 
 
@@ -69,6 +70,7 @@ def align(
         raise ValueError("--head says which head of a layer; give --layer too")
     if shifted is not None and layer is None:
         raise ValueError("--shifted and --no-shifted say how to read a layer; give --layer too")
+    check_outputs([out], [source, target, *dev], [model, *([reverse] if reverse else [])])
     choice = None
     if layer is not None:
         choice = AlignmentChoice(layer - 1, tuple(one - 1 for one in head) if head else None, shifted is not False)
@@ -78,8 +80,8 @@ def align(
         if dev_source and dev_target and dev_gold:
             links = read_links(dev_gold, gold_one_based, gold_flipped)
             found = chooser(translator, text_pairs(dev_source, dev_target, None), links, tokenised)
-            save_choice(folder, found)
-            print(f"{folder}: {found}", file=sys.stderr)
+            save_choice(translator.folder, found)
+            print(f"{translator.folder}: {found}", file=sys.stderr)
         if choice is not None:
             check_choice(choice, translator)
         return Aligner(translator, choice, tokenised)
@@ -130,9 +132,9 @@ def fit_aligner(
         choices = [choose_alone(translators[0], stream, tokenised, pairs)]
     else:
         choices = list(choose_together(translators[0], translators[1], stream, tokenised, pairs))
-    for folder, choice in zip(folders, choices, strict=True):
-        save_choice(folder, choice)
-        print(f"{folder}: {choice}")
+    for translator, choice in zip(translators, choices, strict=True):
+        save_choice(translator.folder, choice)
+        print(f"{translator.folder}: {choice}")
 
 
 def aer(

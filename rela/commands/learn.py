@@ -11,7 +11,8 @@ import typer
 
 from rela.commands.arguments import named_paths
 from rela.commands.options import ConfigFile, Overrides, PictureFile
-from rela.commands.pictures import require_plots, save_as_asked
+from rela.commands.outputs import check_only_ours, check_outputs, check_outside
+from rela.commands.pictures import picture_files, require_plots, save_as_asked
 from rela.terminal import end_interrupted, progress_bars
 
 
@@ -21,6 +22,7 @@ def data_toy(
     valid: Annotated[int, typer.Option(help="Validation pairs.")] = 500,
     test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
     seed: int = 1,
+    force: Annotated[bool, typer.Option(help="Replace files of these names that hold other text.")] = False,
 ) -> None:
     """Write the embedded English–German corpus as plain text with gold links in Pharaoh format.
 
@@ -29,7 +31,7 @@ def data_toy(
     from rela.toy import split, write_corpus
 
     parts = split(train, valid, test, seed)
-    write_corpus(out, dict(zip(("train", "valid", "test"), parts, strict=True)))
+    write_corpus(out, dict(zip(("train", "valid", "test"), parts, strict=True)), replace=force)
     print(f"{out}: {len(parts[0]):,} training, {len(parts[1]):,} validation and {len(parts[2]):,} test pairs")
 
 
@@ -117,9 +119,12 @@ def average(
 
     Example: `rela average runs/demo/checkpoints/step-* --out runs/demo/averaged`
     """
-    from rela.model.folder import load_folder, save_folder
+    from rela.model.folder import find_model, load_folder, save_folder
     from rela.training.checkpoint import average_weights
 
+    folders = list(map(find_model, folders))
+    check_outside([out], folders)
+    check_only_ours(out)
     _, config, subwords = load_folder(folders[-1])
     save_folder(out, config, average_weights(folders), subwords)
     print(out)
@@ -134,7 +139,8 @@ def curves(
     Example: `rela curves runs/softmax runs/rela-g --out curves`
     """
     require_plots()
-    from rela.plots.curves import read_log, training_curves
+    from rela.plots.curves import log_of, read_log, training_curves
 
+    check_outputs(picture_files(out), [log_of(path) for path in named_paths(runs).values()])
     logs = {name: read_log(path) for name, path in named_paths(runs).items()}
     save_as_asked(training_curves(logs)[0], out)

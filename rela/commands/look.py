@@ -26,7 +26,8 @@ from rela.commands.options import (
     TargetText,
     Tokenised,
 )
-from rela.commands.pictures import require_plots, save_as_asked
+from rela.commands.outputs import check_outputs, check_outside
+from rela.commands.pictures import picture_files, require_plots, save_as_asked
 from rela.terminal import printable, progress_bars
 
 SHOWN = (
@@ -69,6 +70,7 @@ def analyse(
     from rela.report.word_classes import load_word_classes
     from rela.report.write import analyse as run
 
+    check_outside([out], named_paths(models).values())
     options = TextOptions(gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed)
     text = parallel_text(source, target, options)
     names = dict(zip(named_paths(models), models, strict=True))
@@ -130,6 +132,7 @@ def plot(
     from rela.report.plot import plot_figure
 
     find_figure(figure)  # an unknown one is an error before any model is loaded
+    check_outputs(picture_files(out), [source, target, gold], named_paths(models).values())
     options = TextOptions(gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed)
     text = parallel_text(source, target, options, pairs_tokenised=True)
     selection = Selection(line=line, type=type, layer=layer, heads=tuple(head or ()))
@@ -174,6 +177,7 @@ def explore(
         raise ValueError("--out, --sentence and, if wanted, --translation belong together")
     if out is None and find_spec("uvicorn") is None:
         raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
+    check_outputs([out], texts or (), named_paths(folders).values())
     examples = toy_examples() if texts is None else text_examples(*texts, gold, gold_one_based, gold_flipped)
     views = Views(load_models(folders, device), examples)
     if out is not None and sentence is not None:
@@ -209,7 +213,7 @@ def filter_pairs(
     """
     from rela.decoding.translate import Translator
     from rela.filtering.filter import filter_corpus
-    from rela.filtering.outputs import check_columns, check_outputs, kept_paths, parts_folder, summary_path
+    from rela.filtering.outputs import check_columns, kept_paths, parts_folder, summary_path
     from rela.filtering.ranking import Criterion
     from rela.filtering.score_corpus import score_corpus
     from rela.report.filter_page import write_filter_page
@@ -227,7 +231,8 @@ def filter_pairs(
     outputs = [out, summary_path(out)]
     outputs += kept_paths(out, files) if criterion.keeps else []
     outputs += [out.with_suffix(".html")] if page else []
-    check_outputs(source, target, outputs)
+    check_outputs(outputs, [source, target], [model])
+    check_outside([parts_folder(out)], [model])
     with join_processes(device) as processes, progress_bars() as progress:
         translator = Translator.load(model, str(processes.device))
         store = score_corpus(

@@ -15,8 +15,12 @@ ConfigFile = Annotated[Path, typer.Argument(help="YAML file with sections data, 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a value: --set train.steps=500 (repeatable).")
 ]
-ModelFolder = Annotated[Path, typer.Argument(help="Model folder: model.safetensors, config.yaml, subwords.model.")]
-ModelFolders = Annotated[list[str], typer.Argument(help="Model folders, or NAME=FOLDER to name them.")]
+ModelFolder = Annotated[
+    Path, typer.Argument(help="Model folder (model.safetensors, config.yaml, subwords.model) or folder of its run.")
+]
+ModelFolders = Annotated[
+    list[str], typer.Argument(help="Model folders or folders of runs, or NAME=FOLDER to name them.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 SourceText = Annotated[Path, typer.Argument(metavar="SRC", help="Source text, one sentence a line.")]
 TargetText = Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")]

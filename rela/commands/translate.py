@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
+from rela.commands.outputs import check_outputs
 from rela.terminal import Remembered, check_format, chunked, input_lines, output_lines, paired_lines
 
 
@@ -47,6 +48,7 @@ def translate(
     from rela.decoding.windows import WINDOW
 
     check_format(format, "text", "jsonl")
+    check_outputs([out], [source], [model])
     translator = Translator.load(model, device)
     given = {
         "beam": beam,
@@ -120,6 +122,7 @@ def score(
     from rela.decoding.windows import WINDOW
 
     check_format(format, "text", "jsonl")
+    check_outputs([out], [source, target], [model])
     translator = Translator.load(model, device)
     options = {} if precision is None else {"precision": precision}
     with output_lines(out) as write:

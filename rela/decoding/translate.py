@@ -23,7 +23,7 @@ from rela.decoding.pipeline import Pipeline, Request
 from rela.decoding.windows import WINDOW
 from rela.device import pick_device
 from rela.evaluation.alignment import Link
-from rela.model.folder import ModelFolderError, load_folder, save_folder, unique_weights
+from rela.model.folder import ModelFolderError, find_model, load_folder, save_folder, unique_weights
 from rela.model.transformer import Transformer
 
 
@@ -96,13 +96,14 @@ class Translator:
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Translator:
-        """The model of a folder (safetensors, YAML, SentencePiece)."""
+        """The model of a folder (safetensors, YAML, SentencePiece), or of a run's folder."""
         model, config, subwords = load_folder(path)
+        path = find_model(path)
         try:
             translator = cls(model, Subwords(subwords), config, device)
         except ValueError as error:
             raise ModelFolderError(f"{path}: {error}") from None
-        translator.folder = Path(path)
+        translator.folder = path
         return translator
 
     def save(self, path: str | Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,18 +34,6 @@ def check_columns(ranked: bool, text: bool) -> None:
     """Refuse a TSV that is sorted and has the text, which is only read in the order of the corpus."""
     if ranked and text:
         raise ValueError("the text can only be written in the order of the corpus, not ranked; wanted one of them")
-
-
-def check_outputs(source: str | Path, target: str | Path, outputs: Sequence[Path]) -> None:
-    """Refuse to write over the corpus, over a folder, or two things into one file, before the corpus is scored."""
-    resolved = [path.resolve() for path in outputs]
-    for path, file in zip(outputs, resolved, strict=True):
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder; wanted a file to write")
-        if file in (Path(source).resolve(), Path(target).resolve()):
-            raise ValueError(f"{path} is the corpus itself; wanted another file to write")
-        if resolved.count(file) > 1:
-            raise ValueError(f"{path} would be written twice; wanted a file of its own for each output")
 
 
 def score_columns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 from torch import Tensor
@@ -99,9 +100,22 @@ def load_into(model: Transformer, weights: dict[str, Tensor], where: str) -> Non
     model.load_state_dict(weights, strict=False)
 
 
-def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
-    """The model, its config and its subword model, read from a folder."""
+def find_model(path: str | Path) -> Path:
+    """The model folder that a path means: itself, or the finished or else the best model of a run's folder."""
     path = Path(path)
+    if (path / WEIGHTS).is_file():
+        return path
+    for name in ("model", "best"):
+        if (path / name / WEIGHTS).is_file():
+            return path / name
+    return path
+
+
+def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
+    """The model, its config and its subword model, read from its folder or from that of its run."""
+    asked, path = Path(path), find_model(path)
+    if path != asked and path.name == "best":
+        warnings.warn(f"{asked} has no finished model; its best one so far, {path}, is taken", stacklevel=2)
     if not path.is_dir():
         raise ModelFolderError(f"{path} is not a model folder; wanted one with {WEIGHTS}, {CONFIG} and {SUBWORDS}")
     for name in (WEIGHTS, CONFIG, SUBWORDS):

@@ -14,9 +14,14 @@ from rela.plots.style import DASHED, SMALL, SOLID, TEXT, figure_of, line_styles,
 Row = Mapping[str, Any]
 
 
+def log_of(path: str | Path) -> Path:
+    """The log that a path means; a folder stands for the log.jsonl in it."""
+    return Path(path) / "log.jsonl" if Path(path).is_dir() else Path(path)
+
+
 def read_log(path: str | Path) -> list[dict[str, Any]]:
     """The rows of a run's log; a folder stands for the log.jsonl in it."""
-    path = Path(path) / "log.jsonl" if Path(path).is_dir() else Path(path)
+    path = log_of(path)
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:

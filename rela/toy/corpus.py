@@ -1,6 +1,7 @@
 """The toy corpus: sentence pairs drawn from the grammar, split, and written as plain text."""
 
 import contextlib
+import filecmp
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -91,10 +92,12 @@ def write_corpus(
     source: str = "en",
     target: str = "de",
     labels: bool = False,
+    replace: bool = True,
 ) -> None:
     """Write each split as SPLIT.en, SPLIT.de and SPLIT.align, a line for each pair; with `labels` also SPLIT.tsv.
 
     The tsv holds construction and noise. No file is seen half-written: all are written under other names first.
+    Without `replace` a file that holds something else is an error, and none is written.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -109,6 +112,9 @@ def write_corpus(
             if labels:
                 columns["tsv"] = (f"{pair.construction}\t{pair.noise}" for pair in pairs)
             for suffix, lines in columns.items():
-                path = stack.enter_context(replacing(directory / f"{name}.{suffix}"))
+                final = directory / f"{name}.{suffix}"
+                path = stack.enter_context(replacing(final))
                 with path.open("w", encoding="utf-8", newline="\n") as file:
                     file.writelines(f"{line}\n" for line in lines)
+                if not replace and final.is_file() and not filecmp.cmp(path, final, shallow=False):
+                    raise ValueError(f"{final} is there and holds other text; --force replaces it")

@@ -3,8 +3,10 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -79,6 +81,7 @@ def interrupts_heard():
 
 @pytest.mark.usefixtures("interrupts_heard")
 def test_the_command_serves_until_interrupted(folders):
+    """Also with one visitor who has left in the middle of a request, and one who never ends his."""
     httpx = pytest.importorskip("httpx")
     pytest.importorskip("uvicorn")
     command = [sys.executable, "-m", "rela", "explore", f"mine={folders[0]}", "--port", "0", "--device", "cpu"]
@@ -88,8 +91,21 @@ def test_the_command_serves_until_interrupted(folders):
             start = httpx.get(f"{address}api/start", timeout=60, trust_env=False).json()
             assert [model["name"] for model in start["models"]] == ["mine"]
             assert len(start["examples"]) > 5
+            left, stays = begin_request(address), begin_request(address)
+            left.close()
+            assert httpx.get(f"{address}api/start", timeout=60, trust_env=False).status_code == 200
         finally:
+            began = time.monotonic()
             process.send_signal(signal.SIGINT)
-            _, error = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert error == ""
+            output, error = process.communicate(timeout=60)
+    assert (process.returncode, output, error) == (0, "", "")
+    assert time.monotonic() - began < 30
+    stays.close()
+
+
+def begin_request(address):
+    """A connection on which a part of a request has been sent."""
+    connection = socket.create_connection(("127.0.0.1", int(re.search(r":(\d+)/", address)[1])), timeout=60)
+    head = "POST /api/view HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 999"
+    connection.sendall(f'{head}\r\n\r\n{{"model": '.encode())
+    return connection

@@ -133,10 +133,10 @@ def test_filter_writes_over_nothing_that_is_needed(lab, tmp_path, capsys):
     corpus = [lab / "test.en", lab / "test.de"]
     before = [path.read_bytes() for path in corpus]
     start = ["filter", lab / "soft", *corpus, "--keep", 0.5, "--out"]
-    assert "is the corpus itself" in refused(capsys, *start, lab / "soft" / ".." / "test.de")
+    assert "is an input" in refused(capsys, *start, lab / "soft" / ".." / "test.de")
     kept = ["--kept-source", corpus[0], "--kept-target", tmp_path / "kept"]
-    assert "test.en is the corpus itself" in refused(capsys, *start, tmp_path / "s.tsv", *kept)
-    assert "would be written twice" in refused(capsys, *start, tmp_path / "s.html", "--page")
-    assert "is a folder" in refused(capsys, *start, tmp_path)
+    assert "test.en is an input" in refused(capsys, *start, tmp_path / "s.tsv", *kept)
+    assert "are one file" in refused(capsys, *start, tmp_path / "s.html", "--page")
+    assert "Is a directory" in refused(capsys, *start, tmp_path)
     assert [path.read_bytes() for path in corpus] == before
     assert list(tmp_path.iterdir()) == []
