@@ -29,6 +29,7 @@ from experiments.measures import attention, scores
 from experiments.rows import ROWS, Row, append_row, read_rows, row_of
 from experiments.workers import claimed
 from rela.config import Config, load_config, to_dict
+from rela.data.shards import VOCABULARY, ids_folder, vocabulary_path
 from rela.decoding.translate import Translator
 from rela.device import pick_device
 from rela.model.folder import load_folder, save_folder, unique_weights
@@ -318,10 +319,12 @@ def command(run: Run, options: Options) -> str:
 def data_facts(directory: Path) -> Row:
     """A checksum of the ids and the vocabulary that a run was trained on, and how many pairs there are."""
     digest = hashlib.sha256()
-    for path in [directory / "subwords.model", *sorted((directory / "ids").iterdir())]:
+    meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+    ids = sorted(path for path in ids_folder(directory, meta).iterdir() if path.name != VOCABULARY)
+    for path in [vocabulary_path(directory, meta), *ids]:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    train_split = json.loads((directory / "meta.json").read_text(encoding="utf-8"))["splits"]["train"]
+    train_split = meta["splits"]["train"]
     return {"sha256": digest.hexdigest()} | {
         name: train_split[name] for name in ("pairs", "source_tokens", "target_tokens")
     }

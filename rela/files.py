@@ -172,7 +172,7 @@ def is_alive(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def held(path: Path, flags: int) -> Iterator[None]:
+def held(path: Path, flags: int, message: str = "") -> Iterator[None]:
     """Hold the lock of a file or folder; a ValueError if another process does."""
     if os.name == "nt":  # where a folder cannot be opened, and an open file not be renamed
         if flags & os.O_CREAT:
@@ -185,20 +185,23 @@ def held(path: Path, flags: int) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(final_name(path))) from None  # the name that was asked for
     try:
         with contextlib.suppress(OSError):  # a file system that knows no locks
-            lock(handle, f"{path} is being written by another process")
+            lock(handle, message or f"{path} is being written by another process")
         yield
     finally:
         os.close(handle)
 
 
-def lock(handle: int, message: str) -> None:
-    """Lock the open file or folder `handle` until it is closed; ValueError(message) if another process holds it."""
+def lock(handle: int, message: str, shared: bool = False) -> None:
+    """Lock the open file or folder `handle` until it is closed; ValueError(message) if another process holds it.
+
+    A shared lock keeps out those who want it alone.
+    """
     try:
         import fcntl
     except ImportError:  # Windows
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ValueError(message) from None
 

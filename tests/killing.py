@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import mmap
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -34,6 +36,8 @@ class Ending:
     seconds: float
     errors: str
     """What it wrote to stderr."""
+    events: int
+    """File-system events of the call."""
 
 
 class Killer:
@@ -78,21 +82,24 @@ def killer(folder: Path, *preload: str) -> Iterator[Killer]:
 def serve(folder: str) -> None:
     """Answer requests, one a line, until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
+    events = mmap.mmap(-1, 8)  # shared with the forks
     for line in sys.stdin:
         request = json.loads(line)
+        events[:] = struct.pack("q", 0)
         began = time.monotonic()
         with open(os.devnull, "w") as nowhere, open(os.memfd_create("errors"), "w+b") as errors:
             child = os.fork()
             if child == 0:
                 os.dup2(nowhere.fileno(), 1)
                 os.dup2(errors.fileno(), 2)
-                os._exit(perform(request, folder))
+                os._exit(perform(request, folder, events))
             status = wait(child, request["seconds"])
             errors.seek(0)
             said = errors.read().decode("utf-8", "replace")
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         code = 0 if killed else os.waitstatus_to_exitcode(status)
         ending = {"killed": killed, "status": code, "seconds": time.monotonic() - began, "errors": said}
+        ending["events"] = struct.unpack("q", events[:])[0]
         print(json.dumps(ending), file=answers, flush=True)
 
 
@@ -109,10 +116,9 @@ def wait(child: int, seconds: float | None) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def perform(request: dict[str, Any], folder: str) -> int:
+def perform(request: dict[str, Any], folder: str, events: mmap.mmap) -> int:
     """Make the call of a request in this process; its exit status."""
-    if request["event"] is not None:
-        sys.addaudithook(killing_hook(folder, request["event"]))
+    sys.addaudithook(killing_hook(folder, request["event"], events))
     module, _, name = request["function"].partition(":")
     status = 0
     try:
@@ -127,14 +133,15 @@ def perform(request: dict[str, Any], folder: str) -> int:
     return status
 
 
-def killing_hook(folder: str, wanted: int) -> Any:
-    """An audit hook that kills this process at the event of that number."""
+def killing_hook(folder: str, wanted: int | None, events: mmap.mmap) -> Any:
+    """An audit hook that counts events and kills this process at the one of that number."""
     count = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
         if event in EVENTS and arguments and folder in str(arguments[0]):
             count += 1
+            events[:] = struct.pack("q", count)
             if count == wanted:
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rela.config import CorpusConfig, DataConfig
-from rela.data.corpus import raw_lines, raw_pairs
+from rela.data.corpus import CorpusError, raw_lines, raw_pairs
+from rela.data.shards import checksum
+from rela.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
@@ -25,20 +27,41 @@ class Corpus:
 
 def find_corpora(config: DataConfig, partial: Path) -> Iterator[Corpus]:
     """The corpora of every split; text from the standard input is stored first, because it is read three times."""
-    splits: list[tuple[str, CorpusConfig]] = [("train", corpus) for corpus in config.train]
-    splits += [(name, corpus) for name, corpus in (("valid", config.valid), ("test", config.test)) if corpus]
+    splits = corpora_of(config)
     if sum("-" in (corpus.source, corpus.target) for _, corpus in splits) > 1:
         raise ValueError('more than one corpus is "-"; the standard input can be read once')
     for split, corpus in splits:
-        source, target = (Path(config.root) / name for name in (corpus.source, corpus.target))
+        found = located(split, corpus, Path(config.root), partial)
         if corpus.source == corpus.target == "-":
-            source, target = partial / "stdin-source.zst", partial / "stdin-target.zst"
-            store_columns(((left, right) for _, left, right in raw_pairs("-", "-")), [source, target])
+            store_columns(((left, right) for _, left, right in raw_pairs("-", "-")), [found.source, found.target])
         elif "-" in (corpus.source, corpus.target):
-            stored = partial / "stdin.zst"
+            stored = found.source if corpus.source == "-" else found.target
             store_columns(((line,) for _, line in raw_lines("-")), [stored])
-            source, target = (stored, target) if corpus.source == "-" else (source, stored)
-        yield Corpus(split, source, target, corpus.weight)
+        for path in (found.source, found.target):
+            check_regular(path)
+        yield found
+
+
+def located(split: str, corpus: CorpusConfig, root: Path, partial: Path) -> Corpus:
+    """A corpus with its paths below `root`; text from the standard input is stored below `partial`."""
+    sides = {"source": corpus.source, "target": corpus.target}
+    both = corpus.source == corpus.target == "-"
+    stored = {side: partial / (f"stdin-{side}.zst" if both else "stdin.zst") for side in sides}
+    paths = {side: stored[side] if name == "-" else root / name for side, name in sides.items()}
+    return Corpus(split, paths["source"], paths["target"], corpus.weight)
+
+
+def corpora_of(config: DataConfig) -> list[tuple[str, CorpusConfig]]:
+    """The corpora of a configuration, each with its split."""
+    splits = [("train", corpus) for corpus in config.train]
+    return splits + [(name, corpus) for name, corpus in (("valid", config.valid), ("test", config.test)) if corpus]
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a pipe, which cannot be read three times, and a device, which may never end."""
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        kind = "a folder" if path.is_dir() else "a pipe or a device"
+        raise CorpusError(f'{path} is {kind}; wanted a file, or "-" for the standard input')
 
 
 def store_columns(rows: Iterable[tuple[bytes | None, ...]], paths: list[Path]) -> None:
@@ -52,22 +75,21 @@ def store_columns(rows: Iterable[tuple[bytes | None, ...]], paths: list[Path]) -
                 file.write((raw or b"") + b"\n")
 
 
-def describe(corpus: Corpus) -> dict[str, Any]:
-    """What tells whether a corpus is the one that was prepared; a file is named without its folder."""
-    return {
-        "split": corpus.split,
-        "weight": corpus.weight,
-        "source": fingerprint(corpus.source),
-        "target": fingerprint(corpus.target),
-    }
+def describe(corpora: list[Corpus], progress: Progress = no_progress) -> list[dict[str, Any]]:
+    """What tells whether corpora are those that were prepared; a file is named without its folder."""
+    described = []
+    for number, corpus in enumerate(corpora):
+        progress("computing checksums", number, len(corpora))
+        source, target = fingerprint(corpus.source), fingerprint(corpus.target)
+        described.append({"split": corpus.split, "weight": corpus.weight, "source": source, "target": target})
+    progress("computing checksums", len(corpora), len(corpora))
+    return described
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
     """Name, size, time and checksum of a file."""
     status = path.stat()
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"name": path.name, "bytes": status.st_size, "modified": status.st_mtime_ns, "sha256": digest}
+    return {"name": path.name, "bytes": status.st_size, "modified": status.st_mtime_ns, "sha256": checksum(path)}
 
 
 def differing(before: list[dict[str, Any]], corpora: list[Corpus]) -> str | None:
@@ -80,6 +102,8 @@ def differing(before: list[dict[str, Any]], corpora: list[Corpus]) -> str | None
         if old["weight"] != new.weight:
             return f"the weight of {new.source.name} was {old['weight']}, now {new.weight}"
         for side, path in (("source", new.source), ("target", new.target)):
+            if not path.exists() and path.name != old[side]["name"]:
+                return f"{old[side]['name']} then, {path.name} now, which is not there"
             if changed(old[side], path):
                 return f"{path.name} has changed"
     return None

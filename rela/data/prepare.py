@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -22,14 +24,22 @@ from rela.config import DataConfig
 from rela.data.corpus import CorpusError
 from rela.data.encode import CountedCorpus, count_pairs, encode_split, sample_lines
 from rela.data.inputs import Corpus, describe, differing, find_corpora
-from rela.data.shards import FORMAT, IDS, META, VOCABULARY, ShardWriter, read_meta
+from rela.data.provenance import differing_settings, settings_of
+from rela.data.shards import (
+    FORMAT,
+    IDS,
+    META,
+    SHARD_FILE,
+    VOCABULARY,
+    ShardWriter,
+    checksum,
+    ids_folder,
+    read_meta,
+    vocabulary_path,
+)
 from rela.data.subwords import Subwords, train_subwords
-from rela.files import lock
+from rela.files import held, remove_leftovers, synchronise, write_bytes
 from rela.progress import Progress, no_progress
-
-TEXT_SETTINGS = ("vocabulary_size", "vocabulary_sample", "character_coverage", "max_tokens", "max_ratio", "on_bad_line")
-SETTINGS = (*TEXT_SETTINGS, "shard_pairs", "seed")
-"""The fields of a DataConfig that decide what is written."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +102,19 @@ def prepare(
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory), empty_folder(directory / ".partial") as partial:
         corpora = list(find_corpora(config, partial))
-        settings = {name: getattr(config, name) for name in SETTINGS}
-        settings["subwords"] = subwords.sha256 if subwords else None
+        settings = {**settings_of(config), "subwords": subwords.sha256 if subwords else None}
         meta = reusable(directory, settings, corpora, force)
         reused = meta is not None
         if meta is None:
-            facts = write_ids(config, corpora, partial, subwords, threads, progress or no_progress)
+            if not force:
+                check_vocabulary_is_ours(directory, subwords)
+            progress = progress or no_progress
+            facts = write_ids(config, corpora, partial, subwords, threads, progress)
             languages = [config.source_language, config.target_language]
-            inputs = [describe(corpus) for corpus in corpora]
+            inputs = describe(corpora, progress)
             meta = {"format": FORMAT, "languages": languages, "settings": settings, "inputs": inputs, **facts}
             install(partial, directory, meta)
+        tidy(directory, meta)
     return report(directory, meta, reused=reused, seconds=time.monotonic() - started)
 
 
@@ -128,12 +141,12 @@ def finished(directory: Path, force: bool) -> dict[str, Any] | None:
         raise
 
 
-def differing_settings(before: dict[str, Any], wanted: dict[str, Any]) -> str | None:
-    """The first setting that was another, in words; None if there is none."""
-    for name, value in wanted.items():
-        if before.get(name) != value:
-            return f"{name} was {before.get(name)}, now {value}"
-    return None
+def check_vocabulary_is_ours(directory: Path, subwords: Subwords | None) -> None:
+    """Refuse to replace a vocabulary that no preparation put into the directory."""
+    path = directory / VOCABULARY
+    foreign = path.exists() and not (directory / META).exists() and not id_folders(directory)
+    if foreign and (subwords is None or checksum(path) != subwords.sha256):
+        raise ValueError(f"{path} would be replaced, and `rela prepare` did not write it; choose another directory")
 
 
 def write_ids(
@@ -152,8 +165,8 @@ def write_ids(
     splits = {split: [item for item in counted if item.corpus.split == split] for split in names_of(corpora)}
     if subwords is None:
         subwords = learn_subwords(splits["train"], config, progress)
-    subwords.save(partial / VOCABULARY)
     (partial / IDS).mkdir()
+    subwords.save(partial / IDS / VOCABULARY)
     facts = {}
     for split, members in splits.items():
         # Valid and test keep the order of their files, in one shard.
@@ -177,20 +190,64 @@ def learn_subwords(training: list[CountedCorpus], config: DataConfig, progress: 
 
 
 def install(partial: Path, directory: Path, meta: dict[str, Any]) -> None:
-    """Put finished files in place; `meta.json` goes first and comes last, so no moment shows half of each."""
-    (directory / META).unlink(missing_ok=True)
-    shutil.rmtree(directory / IDS, ignore_errors=True)
-    os.replace(partial / IDS, directory / IDS)
-    os.replace(partial / VOCABULARY, directory / VOCABULARY)
+    """Put finished files in place: the ids under a name of their own, then the `meta.json` that names them.
+
+    Its rename is the one moment at which the new preparation takes the place of the old one.
+    """
+    with contextlib.suppress(CorpusError):
+        before = read_meta(directory)
+        remove_ids(directory, keep=None if before is None else ids_folder(directory, before))
+    taken = {path.name for path in directory.iterdir()}
+    meta["ids"] = next(name for number in itertools.count(1) if (name := ids_name(number)) not in taken)
+    for file in (partial / IDS).iterdir():  # a name must not reach the disk before what it names
+        synchronise(file)
+    os.replace(partial / IDS, directory / meta["ids"])
     (partial / META).write_text(json.dumps(meta, indent=1, ensure_ascii=False), encoding="utf-8")
+    synchronise(partial / META)
     os.replace(partial / META, directory / META)
+
+
+def tidy(directory: Path, meta: dict[str, Any]) -> None:
+    """Copy the vocabulary to where other configurations find it; remove the ids of earlier preparations."""
+    vocabulary, copy = vocabulary_path(directory, meta), directory / VOCABULARY
+    if copy != vocabulary and (not copy.exists() or checksum(copy) != meta["vocabulary"]["sha256"]):
+        write_bytes(copy, vocabulary.read_bytes())
+    remove_leftovers(directory)
+    (directory / ".lock").unlink(missing_ok=True)  # of an older version
+    remove_ids(directory, keep=ids_folder(directory, meta))
+
+
+def ids_name(number: int) -> str:
+    """The name of the n-th folder of ids: ids, ids-2, ids-3, …"""
+    return IDS if number == 1 else f"{IDS}-{number}"
+
+
+def id_folders(directory: Path) -> list[Path]:
+    """The folders of ids in a directory: of the preparation that counts, and of earlier or interrupted ones."""
+    named = [path for path in directory.iterdir() if re.fullmatch(rf"{IDS}(-\d+)?", path.name)]
+    folders = [path for path in named if path.is_dir() and not path.is_symlink()]
+    inside = {path: [file.name for file in path.iterdir()] for path in folders}
+    return [path for path in folders if not inside[path] or any(map(SHARD_FILE.fullmatch, inside[path]))]
+
+
+def remove_ids(directory: Path, keep: Path | None) -> None:
+    """Remove our files from all folders of ids but one, where no run is training with them."""
+    for folder in id_folders(directory):
+        if folder == keep:
+            continue
+        with contextlib.suppress(OSError, ValueError), held(folder, os.O_RDONLY):
+            (folder / VOCABULARY).unlink(missing_ok=True)  # first: what is left shows whose folder it is
+            for file in folder.iterdir():
+                if SHARD_FILE.fullmatch(file.name):
+                    file.unlink()
+            folder.rmdir()  # unless something else lies in it
 
 
 def report(directory: Path, meta: dict[str, Any], *, reused: bool, seconds: float) -> PreparationReport:
     """The report of a preparation from what `meta.json` says."""
     splits = {}
     for name, facts in meta["splits"].items():
-        known = {key: value for key, value in facts.items() if key != "weights"}
+        known = {key: value for key, value in facts.items() if key not in ("weights", "checksums")}
         splits[name] = SplitReport(**known | {"shards": len(facts["shards"])})
     return PreparationReport(directory, meta["vocabulary"]["size"], splits, reused, seconds)
 
@@ -209,6 +266,5 @@ def empty_folder(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Keep a second process out of the directory while this one prepares it."""
-    with (directory / ".lock").open("w") as file:
-        lock(file.fileno(), f"{directory} is being prepared by another process")
+    with held(directory, os.O_RDONLY, f"{directory} is being prepared by another process"):
         yield

@@ -1,20 +1,27 @@
 """A prepared corpus on disk: shards of subword ids, appended to once and memory-mapped ever after.
 
-DIRECTORY/meta.json         settings, checksums and sizes; written last, so its presence means "complete"
-DIRECTORY/subwords.model    the SentencePiece model
+DIRECTORY/meta.json         settings, checksums, sizes and the name of the folder of ids; its rename is what switches
+                            from one preparation to the next
+DIRECTORY/subwords.model    a copy of the SentencePiece model, for other configurations
+DIRECTORY/ids/subwords.model      the SentencePiece model
 DIRECTORY/ids/SPLIT-00000.ids     uint16 or uint32: source ids, target ids, source ids, … of one pair after another
 DIRECTORY/ids/SPLIT-00000.index   int64 [2 n + 1]: where each of these runs starts, and where the last one ends
 DIRECTORY/ids/SPLIT-00000.corpus  uint16 [n]: the training corpus a pair comes from, for its weight
+
+Directories of version 0.1.0 before checksums have the model in DIRECTORY alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
+import os
+import re
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.corpus import CorpusError
+from rela.files import lock
 
 FORMAT = 1
 META, VOCABULARY, IDS = "meta.json", "subwords.model", "ids"
+SHARD_FILE = re.compile(r"(train|valid|test)-\d{5,}\.(ids|index|corpus)")
 Ids = NDArray[Any]
 
 
@@ -45,11 +54,12 @@ class ShardWriter:
     def __init__(self, folder: Path, split: str, shards: int, vocabulary_size: int) -> None:
         self.folder, self.split, self.type = folder, split, id_type(vocabulary_size)
         self.shards = shards
+        self.digests: dict[str, Any] = {}
         self.ends = [0] * shards
         self.pairs = [0] * shards
         self.tokens, self.longest = np.zeros(2, np.int64), np.zeros(2, np.int64)
         for number in range(shards):
-            append(shard_files(folder, split, number)[1], np.zeros(1, "<i8"))
+            self.append(shard_files(folder, split, number)[1], np.zeros(1, "<i8"))
 
     def add(self, pairs: Sequence[tuple[list[int], list[int]]], shards: NDArray[np.int64], corpus: int) -> None:
         """Write pairs[i] to shard shards[i]."""
@@ -61,11 +71,17 @@ class ShardWriter:
             flat = itertools.chain.from_iterable(itertools.chain.from_iterable(chosen))
             boundaries = self.ends[number] + np.cumsum(lengths.ravel())
             ids, index, corpora = shard_files(self.folder, self.split, number)
-            append(ids, np.fromiter(flat, self.type, count=int(lengths.sum())))
-            append(index, boundaries.astype("<i8"))
-            append(corpora, np.full(len(chosen), corpus, "<u2"))
+            self.append(ids, np.fromiter(flat, self.type, count=int(lengths.sum())))
+            self.append(index, boundaries.astype("<i8"))
+            self.append(corpora, np.full(len(chosen), corpus, "<u2"))
             self.ends[number] = int(boundaries[-1])
             self.pairs[number] += len(chosen)
+
+    def append(self, path: Path, values: NDArray[Any]) -> None:
+        """Add the bytes of an array to the end of a file and to its checksum."""
+        with path.open("ab") as file:
+            file.write(values.data)
+        self.digests.setdefault(path.name, hashlib.sha256()).update(values.data)
 
     def facts(self) -> dict[str, Any]:
         """What `meta.json` keeps of this split."""
@@ -78,13 +94,8 @@ class ShardWriter:
             "longest_source": longest_source,
             "longest_target": longest_target,
             "shards": self.pairs,
+            "checksums": {name: digest.hexdigest() for name, digest in sorted(self.digests.items())},
         }
-
-
-def append(path: Path, values: NDArray[Any]) -> None:
-    """Add the bytes of an array to the end of a file."""
-    with path.open("ab") as file:
-        file.write(values.data)
 
 
 @dataclass(frozen=True)
@@ -111,8 +122,18 @@ class Shard:
 class PreparedCorpus:
     """One split of a prepared directory, memory-mapped, so that RAM does not grow with its size."""
 
-    def __init__(self, directory: Path, split: str, facts: dict[str, Any], vocabulary_size: int, sha256: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        split: str,
+        facts: dict[str, Any],
+        vocabulary_size: int,
+        sha256: str,
+        folder: Path | None = None,
+    ) -> None:
         self.directory, self.split = directory, split
+        self.folder = folder or directory / IDS
+        self.meta: dict[str, Any] = {}
         self.vocabulary_size, self.vocabulary_sha256 = vocabulary_size, sha256
         self.source_tokens: int = facts["source_tokens"]
         self.target_tokens: int = facts["target_tokens"]
@@ -120,9 +141,11 @@ class PreparedCorpus:
         self.longest_target: int = facts["longest_target"]
         self.weights: list[float] = facts["weights"]
         self.shard_sizes: list[int] = facts["shards"]
+        self.checksums: dict[str, str] = facts.get("checksums", {})
+        """Of the files, by their names; empty in a directory of an older version."""
+        self._unchecked = set(range(len(self.shard_sizes)))
         self.starts = np.cumsum([0, *self.shard_sizes])
-        # One shard stays mapped: pages that were read count as this process's memory until they are unmapped.
-        self.shard = lru_cache(maxsize=1)(self._map)
+        self._mapped: tuple[int, Shard] | None = None
 
     @classmethod
     def open(cls, directory: str | Path, split: str) -> PreparedCorpus:
@@ -131,18 +154,40 @@ class PreparedCorpus:
         meta = read_meta(directory)
         if meta is None:
             raise CorpusError(f"{directory} holds no prepared corpus; run `rela prepare` first")
-        vocabulary = meta["vocabulary"]
+        vocabulary, path = meta["vocabulary"], vocabulary_path(directory, meta)
         try:
-            found = hashlib.sha256((directory / VOCABULARY).read_bytes()).hexdigest()
+            found = checksum(path)
         except OSError as error:
-            raise CorpusError(f"{directory / VOCABULARY}: {error.strerror}") from None
+            raise CorpusError(f"{path}: {error.strerror}") from None
         if found != vocabulary["sha256"]:
-            raise CorpusError(f"{directory / VOCABULARY} is not the vocabulary that the ids beside it were made with")
+            raise CorpusError(f"{path} is not the vocabulary that the ids beside it were made with")
         if split not in meta["splits"]:
             raise CorpusError(f"{directory} has no split {split!r}; it has {', '.join(meta['splits'])}")
-        corpus = cls(directory, split, meta["splits"][split], vocabulary["size"], vocabulary["sha256"])
+        folder = ids_folder(directory, meta)
+        corpus = cls(directory, split, meta["splits"][split], vocabulary["size"], vocabulary["sha256"], folder)
+        corpus.meta = meta
+        corpus._stay()
         corpus._check_files()
         return corpus
+
+    @property
+    def vocabulary(self) -> Path:
+        """The SentencePiece model of the ids."""
+        return vocabulary_path(self.directory, self.meta)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A hash of all ids, their order and their weights; None in a directory of an older version."""
+        if not self.checksums:
+            return None
+        return hashlib.sha256(json.dumps([self.checksums, self.weights], sort_keys=True).encode()).hexdigest()
+
+    def _stay(self) -> None:
+        """Keep the folder of ids from being removed as long as this corpus is in use."""
+        with contextlib.suppress(OSError):  # Windows, or a file system that knows no locks
+            handle = os.open(self.folder, os.O_RDONLY)
+            weakref.finalize(self, os.close, handle)
+            lock(handle, f"{self.folder} is being removed by another process", shared=True)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -154,11 +199,19 @@ class PreparedCorpus:
         shard = int(np.searchsorted(self.starts, number, side="right")) - 1
         return self.shard(shard).pair(number - int(self.starts[shard]))
 
+    def shard(self, number: int) -> Shard:
+        """A shard, mapped; the one before it is unmapped, because pages that were read count as memory until then."""
+        mapped = self._mapped
+        if mapped is None or mapped[0] != number:
+            self._mapped = mapped = number, self._map(number)
+        return mapped[1]
+
     def _map(self, number: int) -> Shard:
         count = self.shard_sizes[number]
         if count == 0:
             return Shard(np.zeros(0, "<u2"), np.zeros(1, np.int64), np.zeros(0, np.uint16))
-        ids, index, corpus = shard_files(self.directory / IDS, self.split, number)
+        ids, index, corpus = shard_files(self.folder, self.split, number)
+        self._check_text(number)
         return Shard(
             map_file(ids, id_type(self.vocabulary_size)),
             map_file(index, np.dtype("<i8")),
@@ -171,12 +224,36 @@ class PreparedCorpus:
         for number, count in enumerate(self.shard_sizes):
             if count == 0:
                 continue
-            ids, index, corpus = shard_files(self.directory / IDS, self.split, number)
+            ids, index, corpus = shard_files(self.folder, self.split, number)
             check_size(index, 8 * (2 * count + 1))
             check_size(corpus, 2 * count)
             with index.open("rb") as file:
                 file.seek(-8, 2)
                 check_size(ids, width * int(np.frombuffer(file.read(8), "<i8")[0]))
+
+    def _check_text(self, number: int) -> None:
+        """A shard's files are those that were written, by their checksums; looked at when it is first used."""
+        if number in self._unchecked and self.checksums:
+            for path in shard_files(self.folder, self.split, number):
+                if checksum(path) != self.checksums.get(path.name):
+                    raise CorpusError(f"{path} is not the file that was prepared; run `rela prepare --force`")
+        self._unchecked.discard(number)
+
+
+def ids_folder(directory: Path, meta: dict[str, Any]) -> Path:
+    """The folder of ids that a preparation is made of."""
+    return directory / meta.get("ids", IDS)
+
+
+def vocabulary_path(directory: Path, meta: dict[str, Any]) -> Path:
+    """The SentencePiece model that the ids of a preparation were made with."""
+    return (ids_folder(directory, meta) if "ids" in meta else directory) / VOCABULARY
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def map_file(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ class Experiment:
     subwords: bytes
     data: list[int]
     """Pairs, source tokens and target tokens of the training text."""
+    fingerprints: dict[str, str | None]
+    """A hash of the ids of the training text and of the validation text, if there is one."""
     batches: int
     """Batches in one optimiser step, over all processes."""
 
@@ -71,6 +74,7 @@ def progress_of(state: RunState, experiment: Experiment) -> dict[str, Any]:
         "bad_validations": state.bad_validations,
         "batches": experiment.batches,
         "data": experiment.data,
+        "fingerprints": experiment.fingerprints,
     }
 
 
@@ -88,17 +92,30 @@ def resume(path: Path, experiment: Experiment, learner: Learner) -> RunState:
 
 
 def check_same_run(path: Path, progress: dict[str, Any], experiment: Experiment) -> None:
-    """Refuse a checkpoint of another experiment, vocabulary, text or number of batches a step."""
+    """Refuse a checkpoint of another experiment, vocabulary, text or number of batches a step, or of more steps."""
     check_same_experiment(path / CONFIG, experiment.config, progress["step"])
     directory = experiment.config.data.directory
     if (path / SUBWORDS).read_bytes() != experiment.subwords:
         raise CheckpointError(f"{path} was trained with another vocabulary than that of {directory}")
     if progress["data"] != experiment.data:
         raise CheckpointError(f"{path} was trained on other text than what is in {directory}")
+    check_same_text(path, progress.get("fingerprints", {}), experiment)
     if progress["batches"] != experiment.batches:
         changed = f"{progress['batches']} batches a step, and now it is {experiment.batches}"
         advice = "keep train.accumulate times the number of processes as it was"
         raise CheckpointError(f"{path} was trained with {changed}; {advice}")
+
+
+def check_same_text(path: Path, before: dict[str, str | None], experiment: Experiment) -> None:
+    """Refuse a checkpoint that was trained on other ids, or on the same ones in another order."""
+    directory = experiment.config.data.directory
+    for split, name in (("train", "text"), ("valid", "validation text")):
+        old, new = before.get(split), experiment.fingerprints.get(split)
+        if old and new and old != new:
+            raise CheckpointError(f"{path} was trained with other {name} than what is in {directory}; {ADVICE}")
+    if not (before.get("train") and experiment.fingerprints["train"]):
+        known = "by its numbers of pairs and tokens alone: an older version wrote one of them"
+        warnings.warn(f"{path} and the text of {directory} are compared {known}", stacklevel=2)
 
 
 def check_same_experiment(path: Path, config: Config, step: int = 0) -> None:
@@ -109,6 +126,9 @@ def check_same_experiment(path: Path, config: Config, step: int = 0) -> None:
             if key not in FREE and before[section][key] != value:
                 changed = f"{section}.{key} = {before[section][key]!r}, and now it is {value!r}"
                 raise CheckpointError(f"{path.parent} was trained with {changed}; {ADVICE}")
+    if step > config.train.steps:
+        more = f"{step} steps already, more than train.steps, {config.train.steps}"
+        raise CheckpointError(f"{path.parent} has trained {more}; raise it, or choose another train.directory")
     planned, cooldown = before["train"]["steps"], config.train.cooldown
     if cooldown and config.train.steps != planned and step > planned - cooldown:
         changed = f"train.steps = {planned}, and now it is {config.train.steps}"

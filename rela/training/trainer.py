@@ -53,7 +53,7 @@ class Trainer:
         self.processes, self.device = processes, processes.device
         self.corpus = PreparedCorpus.open(config.data.directory, "train")
         self.valid = PreparedCorpus.open(config.data.directory, "valid") if config.data.valid else None
-        self.subwords = Subwords.load(Path(config.data.directory) / "subwords.model")
+        self.subwords = Subwords.load(self.corpus.vocabulary)
         check_prepared(config, self.subwords.size, [self.corpus] if self.valid is None else [self.corpus, self.valid])
         self.config = config = fit_vocabulary(config, self.subwords.size)
         self.settings = config.train
@@ -75,7 +75,8 @@ class Trainer:
     def experiment(self) -> Experiment:
         """What tells a resumed run that it goes on with the same experiment."""
         data = [len(self.corpus), self.corpus.source_tokens, self.corpus.target_tokens]
-        return Experiment(self.config, self.subwords.model, data, self.batches)
+        fingerprints = {corpus.split: corpus.fingerprint for corpus in (self.corpus, self.valid) if corpus is not None}
+        return Experiment(self.config, self.subwords.model, data, fingerprints, self.batches)
 
     @property
     def batch_tokens(self) -> int:
@@ -108,9 +109,6 @@ class Trainer:
             self.state = resume(checkpoint, self.experiment, self.learner)
         finished = self.directory / "model"
         over = self.state.step >= self.settings.steps or self.out_of_patience()
-        if self.state.step > self.settings.steps and self.processes.first:
-            more = f"{self.state.step} steps already, more than train.steps, {self.settings.steps}"
-            warnings.warn(f"{self.directory} has trained {more}; its model is the one of all of them", stacklevel=2)
         if over and is_average_of(finished, self.state.step, self.settings.average_last):
             return finished
         log = self.open_log() if self.processes.first else None

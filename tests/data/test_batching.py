@@ -252,7 +252,6 @@ def test_an_error_in_the_background_surfaces_and_ends_the_thread(tmp_path):
     next(stream)
     for path in (corpus.directory / "ids").iterdir():
         path.unlink()
-    corpus.shard.cache_clear()
     with pytest.raises(FileNotFoundError, match="train-0000"):
         list(stream)
     assert list(stream) == []

@@ -1,19 +1,24 @@
 """Preparation: what is written, what is dropped, and what a second run does."""
 
+import dataclasses
 import io
 import lzma
+import os
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rela.config import CorpusConfig
+from rela.config import CorpusConfig, DataConfig, from_dict, to_dict
 from rela.data import prepare as preparation
 from rela.data.corpus import CorpusError
 from rela.data.prepare import prepare
 from rela.data.shards import PreparedCorpus
 from rela.data.subwords import Subwords
 from tests.data.parallel_text import make_pairs, write_pairs
+from tests.killing import killer
 
 
 def texts(corpus, subwords):
@@ -103,7 +108,7 @@ def test_raise_ends_the_run_with_file_and_line_and_leaves_nothing(config, tmp_pa
     corpus = write_pairs(tmp_path, "noisy", [*make_pairs(20), ("the cat", "")])
     with pytest.raises(CorpusError, match=r"noisy\.de, line 21: empty"):
         prepare(config(train=(corpus,), on_bad_line="raise"))
-    assert [path.name for path in (tmp_path / "prepared").iterdir()] == [".lock"]
+    assert list((tmp_path / "prepared").iterdir()) == []
 
 
 def test_unequal_missing_and_empty_files(config, tmp_path):
@@ -181,6 +186,103 @@ def test_a_foreign_file_in_the_directory_stays(config, tmp_path):
     assert (tmp_path / "prepared" / "notes.txt").read_text() == "mine"
 
 
+def test_foreign_ids_and_vocabularies_stay(config, tmp_path):
+    """A folder named ids with other people's files in it, and a vocabulary that no preparation wrote."""
+    prepared = tmp_path / "prepared"
+    (prepared / "ids").mkdir(parents=True)
+    (prepared / "ids" / "passport.txt").write_text("mine")
+    prepare(config())
+    prepare(config(seed=2), force=True)
+    prepare(config(seed=3), force=True)
+    assert (prepared / "ids" / "passport.txt").read_text() == "mine"
+    names = {path.name for path in prepared.iterdir()}
+    assert len(names) == 4
+    assert names > {"ids", "meta.json", "subwords.model"}
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "subwords.model").write_text("mine")
+    with pytest.raises(ValueError, match=r"subwords\.model would be replaced, and `rela prepare` did not write it"):
+        prepare(config(directory=str(other)))
+    assert (other / "subwords.model").read_text() == "mine"
+
+
+def test_a_run_keeps_the_ids_it_trains_on(config, tmp_path):
+    """Another preparation takes their place; they go when nobody uses them any more."""
+    pytest.importorskip("fcntl")
+    prepared = tmp_path / "prepared"
+    prepare(config())
+    training = PreparedCorpus.open(prepared, "train")
+    before = [tuple(side.tolist() for side in training.pair(i)) for i in range(300)]
+    prepare(config(seed=2), force=True)
+    assert [tuple(side.tolist() for side in training.pair(i)) for i in range(300)] == before
+    assert PreparedCorpus.open(prepared, "train").fingerprint != training.fingerprint
+    assert {path.name for path in prepared.iterdir()} == {"ids", "ids-2", "meta.json", "subwords.model"}
+    del training
+    assert prepare(config(seed=2)).reused
+    assert {path.name for path in prepared.iterdir()} == {"ids-2", "meta.json", "subwords.model"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_text_that_cannot_be_read_three_times_is_refused(config, tmp_path, kind):
+    path = tmp_path / "train.fifo"
+    if kind == "pipe":
+        os.mkfifo(path)
+    path = {"pipe": path, "device": "/dev/zero", "folder": tmp_path}[kind]
+    with pytest.raises(CorpusError, match=r'wanted a file, or "-" for the standard input'):
+        prepare(config(train=(CorpusConfig(str(path), "train.de"),)))
+
+
+def prepare_by_force(settings):
+    """Prepare in the process of a Killer."""
+    prepare(from_dict(DataConfig, settings, "settings"), force=True, threads=1)
+
+
+def kill_forced_preparations(settings, tmp_path, first):
+    """Kill `prepare --force` at each file-system event from `first` on; after each, one preparation is whole."""
+    prepared, old = Path(settings.directory), tmp_path / "old"
+    prepare(settings, threads=1)
+    shutil.copy(prepared / "subwords.model", tmp_path / "given.model")  # not to learn one for each kill
+    settings = dataclasses.replace(settings, subwords="given.model")
+    fingerprints = {}
+    for seed in (2, 1):
+        prepare(dataclasses.replace(settings, seed=seed), force=True, threads=1)
+        fingerprints[PreparedCorpus.open(prepared, "train").fingerprint] = seed
+    shutil.copytree(prepared, old)
+    found = []
+    with killer(tmp_path, __name__) as process:
+        wanted = to_dict(dataclasses.replace(settings, seed=2))
+        total = process.call(f"{__name__}:prepare_by_force", wanted).events
+        for event in range(first if first > 0 else total + first, total + 1):
+            shutil.rmtree(prepared)
+            shutil.copytree(old, prepared)
+            ended = process.call(f"{__name__}:prepare_by_force", wanted, event=event)
+            assert ended.killed, ended.errors
+            corpus = PreparedCorpus.open(prepared, "train")
+            assert len([corpus.pair(i) for i in range(300)]) == 300, "checksums are right"
+            found.append(fingerprints[corpus.fingerprint])
+            del corpus  # which keeps its ids from being removed
+            assert prepare(dataclasses.replace(settings, seed=found[-1])).reused
+            names = {path.name for path in prepared.iterdir()}
+            assert len(names) == 3, names
+            subwords = [Subwords.load(path).sha256 for path in prepared.rglob("subwords.model")]
+            assert len(subwords) == 2 == subwords.count(subwords[0])
+    assert found == sorted(found), "old until the rename, new from it on"
+    return found
+
+
+def test_killed_while_it_puts_files_in_place_the_old_or_the_new_preparation_is_whole(config, tmp_path):
+    found = kill_forced_preparations(config(shard_pairs=200), tmp_path, first=-20)
+    assert found.count(1) > 3
+    assert found.count(2) > 3
+
+
+@pytest.mark.campaign
+def test_wherever_it_is_killed_the_old_or_the_new_preparation_is_whole(config, tmp_path):
+    found = kill_forced_preparations(config(shard_pairs=200), tmp_path, first=1)
+    assert len(found) > 40
+    print(f"prepare --force: {len(found)} kills, each left a whole preparation")
+
+
 def test_a_second_process_is_kept_out(config, tmp_path):
     (tmp_path / "prepared").mkdir()
     with preparation.locked(tmp_path / "prepared"), pytest.raises(ValueError, match="by another process"):
@@ -206,8 +308,10 @@ def test_progress_counts_up_to_its_totals(config):
         "counting pairs",
         "learning the vocabulary",
         "encoding train",
+        "computing checksums",
     ]
     last = {stage: (done, total) for stage, done, total in calls}
+    assert last.pop("computing checksums") == (1, 1)
     assert set(last.values()) == {(300, 300)}
 
 

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from rela.config import CorpusConfig
 from rela.data.corpus import CorpusError
 from rela.data.prepare import prepare
 from rela.data.shards import PreparedCorpus
+from tests.data.parallel_text import make_pairs, write_pairs
 
 
 def test_opening_names_what_is_wrong(config, tmp_path):
@@ -31,7 +33,15 @@ def test_opening_names_what_is_wrong(config, tmp_path):
         PreparedCorpus.open(prepared, "train")
     ids.write_bytes(whole)
 
-    model = prepared / "subwords.model"
+    damaged = np.frombuffer(whole, "<u2").copy()
+    damaged[3] ^= 1
+    ids.write_bytes(damaged.tobytes())
+    corpus = PreparedCorpus.open(prepared, "train")
+    with pytest.raises(CorpusError, match=r"train-00001\.ids is not the file that was prepared"):
+        [corpus.pair(i) for i in range(300)]
+    ids.write_bytes(whole)
+
+    model = prepared / "ids" / "subwords.model"
     model.write_bytes(model.read_bytes() + b"\0")
     with pytest.raises(CorpusError, match=r"subwords\.model is not the vocabulary"):
         PreparedCorpus.open(prepared, "train")
@@ -46,6 +56,47 @@ def test_opening_names_what_is_wrong(config, tmp_path):
         prepare(config())
     assert not prepare(config(), force=True).reused
     assert len(PreparedCorpus.open(prepared, "train")) == 300
+
+
+def as_older_versions_wrote_it(prepared):
+    """The same directory without checksums, its vocabulary beside the ids."""
+    meta = json.loads((prepared / "meta.json").read_text())
+    del meta["ids"]
+    for split in meta["splits"].values():
+        del split["checksums"]
+    (prepared / "meta.json").write_text(json.dumps(meta))
+    (prepared / "ids" / "subwords.model").unlink()
+
+
+def test_directories_of_older_versions_are_opened(config, tmp_path):
+    prepared = tmp_path / "prepared"
+    prepare(config())
+    new = PreparedCorpus.open(prepared, "train")
+    as_older_versions_wrote_it(prepared)
+    old = PreparedCorpus.open(prepared, "train")
+    assert (old.fingerprint, old.vocabulary) == (None, prepared / "subwords.model")
+    assert new.fingerprint is not None
+    assert [side.tolist() for side in old.pair(7)] == [side.tolist() for side in new.pair(7)]
+    assert prepare(config()).reused
+    assert {path.name for path in prepared.iterdir()} == {"ids", "meta.json", "subwords.model"}
+    assert not prepare(config(seed=2), force=True).reused
+
+
+def test_the_fingerprint_tells_order_pairing_and_weights(config, tmp_path):
+    pairs = make_pairs(300)
+    shuffled = list(zip((source for source, _ in pairs), (target for _, target in pairs[::-1]), strict=True))
+    heavy = (CorpusConfig("train.en", "train.de", weight=2.0),)
+
+    def fingerprint(pairs, **changes):
+        settings = config(**changes)
+        write_pairs(tmp_path, "train", pairs)
+        prepare(settings, force=True)
+        return PreparedCorpus.open(tmp_path / "prepared", "train").fingerprint
+
+    found = [fingerprint(pairs), fingerprint(pairs[::-1]), fingerprint(shuffled)]
+    found += [fingerprint(pairs, seed=2), fingerprint(pairs, train=heavy)]
+    assert len(set(found)) == 5
+    assert fingerprint(pairs) == found[0]
 
 
 def test_wide_vocabularies_keep_their_ids(tmp_path):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from rela.attention.multihead import MultiheadAttention
+from rela.config import Config, CorpusConfig
+from rela.data.prepare import prepare
 from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import CheckpointError, average_weights
@@ -18,6 +22,7 @@ from rela.training.loss import Objective
 from rela.training.processes import join_processes
 from rela.training.trainer import Trainer, mix, train
 from rela.training.watchdog import TrainingFailed
+from tests.tiny_models import toy_pairs
 from tests.training.training_files import checkpoint, events, final_bytes, leftovers, with_train
 
 
@@ -245,9 +250,96 @@ def test_who_asks_for_fewer_steps_than_were_trained_is_told(make_config):
     config = make_config()
     train(config, quiet=True)
     before = final_bytes(config)
-    with pytest.warns(UserWarning, match=f"has trained {config.train.steps} steps already"):
+    with pytest.raises(CheckpointError, match=f"has trained {config.train.steps} steps already"):
         train(with_train(config, steps=config.train.steps - 1), quiet=True)
     assert final_bytes(config) == before
+
+
+def test_a_cooldown_longer_than_the_run_is_refused(make_config):
+    with pytest.raises(ValueError, match=r"train\.cooldown is 13; wanted at most train\.steps, 12"):
+        trainer(make_config(cooldown=13))
+
+
+@pytest.fixture
+def own_text(make_config, tmp_path) -> Callable[..., Config]:
+    """A configuration with text of its own, prepared in `tmp_path`, given as pairs; changes are of its data."""
+    pairs = toy_pairs(80)
+
+    def make(prepared: str = "prepared", order: Callable[[list], list] = list, **changes) -> Config:
+        for side, suffix in enumerate(("en", "de")):
+            text = "".join(pair[side] + "\n" for pair in order(pairs))
+            (tmp_path / f"train.{suffix}").write_text(text, encoding="utf-8")
+        config = make_config(steps=4, save_every=2)
+        data = dataclasses.replace(
+            config.data, root=str(tmp_path), valid=None, directory=str(tmp_path / prepared), vocabulary_size=200
+        )
+        prepare(data, force=True, threads=1)
+        return dataclasses.replace(config, data=dataclasses.replace(data, **changes))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"max_tokens": 9}, "max_tokens was 256, now 9"),
+        ({"seed": 2}, "seed was 1, now 2"),
+        ({"train": (CorpusConfig("train.en", "train.de", 3.0),)}, r"the weight of train\.en was 1\.0, now 3\.0"),
+        ({"train": (CorpusConfig("gone.en", "gone.de"),)}, r"train\.en then, gone\.en now, which is not there"),
+    ],
+)
+def test_a_corpus_prepared_with_other_settings_is_refused(own_text, changes, named):
+    with pytest.raises(ValueError, match=f"prepared was prepared otherwise: {named}; prepare it again with --force"):
+        trainer(own_text(**changes))
+
+
+def reversed_lines(pairs: list) -> list:
+    return pairs[::-1]
+
+
+def shuffled_targets(pairs: list) -> list:
+    return [(source, target) for (source, _), (_, target) in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
+
+
+@pytest.mark.parametrize("order", [reversed_lines, shuffled_targets])
+def test_a_run_does_not_go_on_with_other_text(own_text, tmp_path, order):
+    """As many pairs, tokens and words as before, and the same vocabulary."""
+    config = own_text()
+    train(config, quiet=True)
+    changed = own_text(order=order)
+    with pytest.raises(CheckpointError, match="was trained with other text than what is in"):
+        train(with_train(changed, steps=6), quiet=True)
+    train(with_train(own_text(), steps=6), quiet=True)
+
+
+def test_text_that_changed_after_it_was_prepared_is_refused_and_what_is_gone_is_named(own_text, tmp_path):
+    config = own_text()
+    path = tmp_path / "train.de"
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(ValueError, match=r"train\.de has changed"):
+        trainer(config)
+    path.unlink()
+    with pytest.warns(UserWarning, match=r"train\.de is not there, so it is not compared with what .* was made from"):
+        trainer(config)
+
+
+def test_corpora_and_checkpoints_of_older_versions_are_taken_and_said_so(own_text, tmp_path):
+    config = own_text()
+    train(config, quiet=True)
+    progress = checkpoint(config, 4) / "progress.json"
+    facts = json.loads(progress.read_text())
+    del facts["fingerprints"]
+    progress.write_text(json.dumps(facts))
+    with pytest.warns(UserWarning, match="compared by its numbers of pairs and tokens alone"):
+        train(with_train(config, steps=6), quiet=True)
+    meta = json.loads((tmp_path / "prepared" / "meta.json").read_text())
+    del meta["ids"], meta["splits"]["train"]["checksums"]
+    (tmp_path / "prepared" / "meta.json").write_text(json.dumps(meta))
+    with pytest.warns(UserWarning, match="older version") as said:
+        train(with_train(config, steps=8), quiet=True)
+    assert len(said) == 2
+    assert "has no checksums of its ids, as older versions wrote it" in str(said[0].message)
+    assert "compared by its numbers of pairs and tokens alone" in str(said[1].message)
 
 
 def test_pairs_longer_than_a_batch_are_left_out_with_a_warning(make_config):
