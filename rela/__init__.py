@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,11 +54,16 @@ __all__ = [
 ]
 
 
-def load(path: str | Path, device: str = "auto") -> Translator:
-    """A trained translation model from its folder; needs the toolkit (`pip install 'rela-attention[mt]'`)."""
+def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Translator:
+    """A trained translation model from its folder, or an ensemble of several folders.
+
+    Needs the toolkit (`pip install 'rela-attention[mt]'`).
+    """
     from rela.decoding.translate import Translator
 
-    return Translator.load(path, device)
+    if isinstance(path, (str, Path)):
+        return Translator.load(path, device)
+    return Translator.ensemble([Translator.load(folder, device) for folder in path])
 
 
 def register_transformers() -> None:

@@ -15,10 +15,13 @@ from rela.terminal import Remembered, check_format, chunked, input_lines, output
 
 
 def translate(
-    model: ModelFolder,
-    source: Annotated[
-        Path | None, typer.Argument(metavar="SRC", help="Source text, one sentence a line; stdin if left out.")
-    ] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL... [SRC]",
+            help="Model folder, or several for an ensemble; then the source text, one sentence a line, or else stdin.",
+        ),
+    ],
     out: OutputFile = None,
     beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="α of ((5 + length) / 6)^α.")] = None,
@@ -26,6 +29,17 @@ def translate(
     sampling: Annotated[bool | None, typer.Option(help="Draw translations, or search the best.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Of sampling.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from that many tokens, the most probable.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the fewest that hold this probability.")] = None,
+    min_length: Annotated[int | None, typer.Option(help="Shortest output, in subwords.")] = None,
+    no_repeat_ngram: Annotated[int | None, typer.Option(help="Let no so many subwords come twice.")] = None,
+    prefixes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What each translation must begin with, line by line.")
+    ] = None,
+    rerank: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="Order the beam again by a model of the other direction.")
+    ] = None,
+    rerank_weight: Annotated[float | None, typer.Option(help="Of the other direction's score, 0 to 1; 0.5.")] = None,
     max_length_ratio: Annotated[float | None, typer.Option(help="Longest output, in source lengths.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Source tokens decoded together.")] = None,
     window: Annotated[
@@ -44,35 +58,70 @@ def translate(
 
     Example: `echo "The dog is sleeping ." | rela translate runs/demo/model`
     """
-    from rela.decoding.translate import Translator
+    import rela
     from rela.decoding.windows import WINDOW
 
     check_format(format, "text", "jsonl")
-    check_outputs([out], [source], [model])
-    translator = Translator.load(model, device)
+    models, source = models_and_source(words)
+    check_outputs([out], [source, prefixes], [*models, *([] if rerank is None else [rerank])])
+    reranker = make_reranker(rerank, rerank_weight, device)
+    translator = rela.load(models, device)
     given = {
         "beam": beam,
         "length_penalty": length_penalty,
         "sampling": sampling,
         "temperature": temperature,
         "seed": seed,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_length": min_length,
+        "no_repeat_ngram": no_repeat_ngram,
         "max_length_ratio": max_length_ratio,
         "batch_tokens": batch_tokens,
         "precision": precision,
         "engine": engine,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    if {"temperature", "seed"} & options.keys() and not options.get("sampling", translator.config.decode.sampling):
-        raise ValueError("--temperature and --seed are of sampling; give --sampling too")
+    unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
+    if unused and not options.get("sampling", translator.config.decode.sampling):
+        raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
     links = make_links(translator) if alignments else None
     with output_lines(out) as write:
         sources = Remembered(input_lines(source))
-        for number, group in enumerate(translator.translate_stream(sources, nbest, window, links, **options)):
+        begin = None if prefixes is None else input_lines(prefixes)
+        found = translator.translate_stream(sources, nbest, window, links, begin, reranker, **options)
+        for number, group in enumerate(found):
             line = sources.take()
             for rank, item in enumerate(group):
                 write(translation_line(number, rank, line, item, nbest, scores, format))
+
+
+def models_and_source(words: list[str]) -> tuple[list[str], Path | None]:
+    """Model folders, and the text behind them; a model is a folder, a text is a file or -, the standard input."""
+    *models, last = words
+    if last == "-":
+        models, source = models, None
+    elif models and not Path(last).is_dir():
+        source = Path(last)
+    else:
+        models, source = words, None
+    if not models:
+        raise ValueError(f"came {' '.join(words)}; wanted MODEL... [SRC]: folders of models, then a file of text")
+    return models, source
+
+
+def make_reranker(model: Path | None, weight: float | None, device: str) -> Any:
+    """What orders translations again by a model of the other direction, or None."""
+    from rela.decoding.rerank import Reranker
+    from rela.decoding.translate import Translator
+
+    if model is None:
+        if weight is not None:
+            raise ValueError("--rerank-weight without effect: wanted --rerank MODEL too")
+        return None
+    return Reranker(Translator.load(model, device), 0.5 if weight is None else weight)
 
 
 def translation_line(number: int, rank: int, source: str, item: Any, nbest: int, scores: bool, format: str) -> str:

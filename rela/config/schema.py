@@ -198,8 +198,18 @@ class DecodeConfig:
     sampling: bool = False
     temperature: float = 1.0
     seed: int = 1
+    top_k: int = 0
+    """Sampling draws from this many tokens, the most probable; 0 is all."""
+    top_p: float = 1.0
+    """Sampling draws from the fewest most probable tokens that hold this share of the probability."""
+    min_length: int = 0
+    """A translation has at least this many subwords, whatever the longest length says."""
+    no_repeat_ngram: int = 0
+    """No so many subwords come twice in one translation; 0 allows all repetition."""
 
     def __post_init__(self) -> None:
+        require_at_least(self, 0, "top_k", "min_length", "no_repeat_ngram")
+        require(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
         require_at_least(self, 1, "beam")
         require_at_least(self, 0, "length_penalty")
         require_positive(self, "max_length_ratio")

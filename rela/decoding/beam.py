@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rela.decoding.constraints import Constraints
 from rela.decoding.engines.engine import Engine
 
 # The largest values of a row are searched for in blocks of this many.
@@ -49,6 +50,7 @@ def beam_search(
     beam: int,
     special: SpecialTokens,
     alpha: float = 0.6,
+    constraints: Constraints | None = None,
 ) -> list[list[Hypothesis]]:
     """The best finished hypotheses of each source, best first, at most `beam` of them.
 
@@ -59,7 +61,7 @@ def beam_search(
     """
     padding = padding_sentences(len(sources), beam, engine.row_multiple)
     state = engine.start(engine.encode(pad_batch(sources, padding)))
-    search = Search(pad_lengths(max_lengths, padding), beam, special.eos, alpha, special.banned)
+    search = Search(pad_lengths(max_lengths, padding), beam, special.eos, alpha, special.banned, constraints)
     tokens = torch.full((search.sentences * beam,), special.bos, dtype=torch.long, device=max_lengths.device)
     while True:
         log_probs, state = engine.step(tokens, state)
@@ -91,9 +93,18 @@ def pad_lengths(max_lengths: Tensor, padding: int) -> Tensor:
 class Search:
     """The alive and finished hypotheses of a batch; all tensors, so that a step is a handful of kernels."""
 
-    def __init__(self, max_lengths: Tensor, beam: int, eos: int, alpha: float, banned: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        max_lengths: Tensor,
+        beam: int,
+        eos: int,
+        alpha: float,
+        banned: tuple[int, ...],
+        constraints: Constraints | None = None,
+    ) -> None:
         device, sentences = max_lengths.device, max_lengths.numel()
         self.beam, self.eos, self.alpha, self.banned = beam, eos, alpha, list(banned)
+        self.constraints = constraints
         self.sentences = sentences
         self.max_lengths = max_lengths
         self.length = 0
@@ -113,6 +124,10 @@ class Search:
     def advance(self, log_probs: Tensor) -> Tensor:
         """The row [R] that each hypothesis now alive continues, after a step with log-probabilities [R, V]."""
         log_probs[:, self.banned] = float("-inf")
+        if self.constraints is not None:
+            history = self.alive_tokens[..., : self.length].flatten(0, 1)
+            sentences = self.order.repeat_interleave(self.beam).tolist()
+            self.constraints.forbid(log_probs, history, sentences, self.eos)
         at_limit = self.length >= self.max_lengths
         if bool(at_limit.any()):
             no_word = at_limit.repeat_interleave(self.beam)[:, None] & (

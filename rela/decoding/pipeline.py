@@ -16,12 +16,14 @@ from rela.config import DecodeConfig
 from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.background import HostWork, finish
 from rela.decoding.beam import Hypothesis, SpecialTokens, beam_search
+from rela.decoding.constraints import Constraints
 from rela.decoding.engines.choose import Engines
 from rela.decoding.engines.engine import Engine
+from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_batch
 from rela.decoding.engines.gpu_search import PendingResults
 from rela.decoding.even_packing import Pair
-from rela.decoding.sampling import sample
+from rela.decoding.sampling import Draw, sample
 from rela.decoding.traced import TracedEngine
 from rela.decoding.windows import WINDOW, LineBatch, batches_by_length, line_batches
 from rela.errors import RunFailed
@@ -46,6 +48,10 @@ class Request:
     window: int = WINDOW
     watch: int | None = None
     """The decoder layer whose cross attention comes with each hypothesis, where the engine has it."""
+    prefix_of: Callable[[int], list[int]] | None = None
+    """The ids that the translation of a line begins with, by the line's number."""
+    first: int = 0
+    """The number of the first line."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class PreparedBatch:
     """The ids of those that are not empty."""
     limits: Tensor
     """[B]: how many ids each translation may have, on the host."""
+    prefixes: list[list[int]] | None
+    """What each translation must begin with."""
     gpu_batches: list[GpuBatch] | None
     """The same as the GPU engine takes it; None where another engine serves."""
 
@@ -70,11 +78,18 @@ class PendingBatch:
 
 
 class Pipeline:
-    """Searches and scores with one model; it knows ids, and no text."""
+    """Searches and scores with one model, or the engines of several; it knows ids, and no text."""
 
-    def __init__(self, model: Transformer, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device,
+        engines: EnsembleEngines | None = None,
+        max_length: int | None = None,
+    ) -> None:
         self.model, self.device = model, device
-        self.engines = Engines(model)
+        self.engines: Any = Engines(model) if engines is None else engines
+        self.max_length = model.config.max_length if max_length is None else max_length
 
     def translate(self, read: Read, finish_hypothesis: Finish, request: Request) -> Iterator[list[Any]]:
         """What `finish_hypothesis` makes of the best hypotheses of each line, in the order of the lines.
@@ -105,21 +120,27 @@ class Pipeline:
         """Batches ready for search; None where the results so far should be given before the next is asked for."""
         graphs = self.engines.uses_graphs(request.decode)
         tokens = request.decode.batch_tokens or (GRAPHS_TOKENS if graphs else REFERENCE_TOKENS)
-        for lines in line_batches(read, request.window, tokens, MAX_SENTENCES if graphs else None):
-            yield None if lines is None else self.prepare(lines, request.decode, graphs)
+        for lines in line_batches(read, request.window, tokens, MAX_SENTENCES if graphs else None, request.first):
+            yield None if lines is None else self.prepare(lines, request, graphs)
 
-    def prepare(self, lines: LineBatch, decode: DecodeConfig, graphs: bool) -> PreparedBatch:
+    def prepare(self, lines: LineBatch, request: Request, graphs: bool) -> PreparedBatch:
         """All of a search that can be done before the device is free for it; an empty line needs none."""
         sources = [ids for ids in lines.ids if ids]
-        limits = self.length_limits(sources, decode)
-        gpu_batches = split_batch(sources, limits.tolist(), decode.beam) if graphs else None
-        return PreparedBatch(lines, sources, limits, gpu_batches)
+        limits, prefixes = self.length_limits(sources, request.decode), None
+        if request.prefix_of is not None:
+            prefixes = [request.prefix_of(number) for number, ids in zip(lines.numbers, lines.ids, strict=True) if ids]
+            limits = torch.maximum(limits, torch.tensor([len(prefix) for prefix in prefixes], dtype=torch.long))
+        gpu_batches = split_batch(sources, limits.tolist(), request.decode.beam) if graphs else None
+        return PreparedBatch(lines, sources, limits, prefixes, gpu_batches)
 
     def length_limits(self, sources: list[list[int]], decode: DecodeConfig) -> Tensor:
         """How many ids each source's translation may have, [B], on the host."""
+        longest = self.max_length - 1
+        if decode.min_length > longest:
+            raise ValueError(f"min_length is {decode.min_length}; the model's longest translation has {longest}")
         lengths = torch.tensor([len(ids) for ids in sources])
         limits = (lengths * decode.max_length_ratio + decode.max_length_extra).long()
-        return limits.clamp(1, self.model.config.max_length - 1)
+        return limits.clamp(max(1, decode.min_length), longest)
 
     @torch.inference_mode()
     def launch(self, batch: PreparedBatch, request: Request, work: HostWork) -> PendingResults:
@@ -155,10 +176,16 @@ class Pipeline:
 
     def search_by(self, engine: Engine, batch: PreparedBatch, decode: DecodeConfig) -> list[list[Hypothesis]]:
         """The hypotheses that beam search, or sampling, finds with an engine."""
-        limits = batch.limits.to(self.device)
+        limits, constraints = batch.limits.to(self.device), self.constraints(batch, decode)
         if not decode.sampling:
             return beam_search(
-                engine, batch.sources, limits, beam=decode.beam, special=SPECIAL, alpha=decode.length_penalty
+                engine,
+                batch.sources,
+                limits,
+                beam=decode.beam,
+                special=SPECIAL,
+                alpha=decode.length_penalty,
+                constraints=constraints,
             )
         numbers = [number for number, ids in zip(batch.lines.numbers, batch.lines.ids, strict=True) if ids]
         seeds = [(decode.seed * 1_000_003 + number) % 2**63 for number in numbers]
@@ -169,8 +196,14 @@ class Pipeline:
             samples=decode.beam,
             special=SPECIAL,
             seeds=seeds,
-            temperature=decode.temperature,
+            draw=Draw(decode.temperature, decode.top_k, decode.top_p),
+            constraints=constraints,
         )
+
+    def constraints(self, batch: PreparedBatch, decode: DecodeConfig) -> Constraints | None:
+        """What the translations of a batch are held to, or None; padding sentences are like the last one."""
+        found = Constraints(batch.prefixes, decode.min_length, decode.no_repeat_ngram)
+        return None if found.are_none else found
 
     @torch.inference_mode()
     def score(self, pairs: list[Pair], decode: DecodeConfig) -> list[list[float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,16 +16,21 @@ from torch import Tensor
 
 from rela.config import Config, DecodeConfig
 from rela.data.batching import Batch
-from rela.data.subwords import EOS, Subwords
+from rela.data.subwords import EOS, UNK, Subwords
 from rela.decoding.background import Gate
 from rela.decoding.beam import Hypothesis
+from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.even_packing import Pair, pack_evenly
 from rela.decoding.pipeline import Pipeline, Request
+from rela.decoding.rerank import Reranker
 from rela.decoding.windows import WINDOW
 from rela.device import pick_device
 from rela.evaluation.alignment import Link
 from rela.model.folder import ModelFolderError, find_model, load_folder, save_folder, unique_weights
 from rela.model.transformer import Transformer
+
+OF_SAMPLING = frozenset({"temperature", "seed", "top_k", "top_p"})
+"""The options that search does not read."""
 
 
 class LinkReader(Protocol):
@@ -92,6 +98,8 @@ class Translator:
         self.subwords = subwords
         self.config = config
         self.folder: Path | None = None
+        self.members: tuple[Translator, ...] = ()
+        """The models of an ensemble."""
         self.pipeline = Pipeline(self.model, self.device)
 
     @classmethod
@@ -106,18 +114,46 @@ class Translator:
         translator.folder = path
         return translator
 
+    @classmethod
+    def ensemble(cls, members: Sequence[Translator]) -> Translator:
+        """Several models as one: the next token has the mean of their probabilities.
+
+        They need one vocabulary. Settings, links and the limit of lengths are the first model's, or the strictest's.
+        """
+        if not members:
+            raise ValueError("an ensemble of no models; wanted at least one")
+        first, *others = members
+        for other in others:
+            if other.subwords.sha256 != first.subwords.sha256:
+                names = first.folder or "the first model", other.folder or "another"
+                raise ValueError(f"the subwords of {names[0]} and {names[1]} differ; an ensemble needs one vocabulary")
+        if not others:
+            return first
+        shortest = min(member.config.model.max_length for member in members)
+        shape = dataclasses.replace(first.config.model, max_length=shortest)
+        together = cls(first.model, first.subwords, dataclasses.replace(first.config, model=shape), str(first.device))
+        together.folder, together.members = first.folder, tuple(members)
+        engines = EnsembleEngines([member.pipeline.engines for member in members])
+        together.pipeline = Pipeline(first.model, first.device, engines, shortest)
+        return together
+
     def save(self, path: str | Path) -> None:
         """Write a model folder."""
+        if self.members:
+            raise ValueError(f"this is an ensemble of {len(self.members)} models; wanted one to save")
         save_folder(path, self.config, unique_weights(self.model), self.subwords.model)
 
     def translate(self, sentences: Sequence[str], **options: Any) -> list[str]:
-        """The best translation of each sentence; `options` are fields of DecodeConfig, such as beam=1."""
+        """The best translation of each sentence.
+
+        `options` are fields of DecodeConfig, such as beam=1, and `links`, `prefixes`, `rerank` of `translate_stream`.
+        """
         return [best[0].text for best in self.translate_nbest(sentences, **options)]
 
     def translate_nbest(
         self, sentences: Sequence[str], nbest: int = 1, links: LinkReader | None = None, **options: Any
     ) -> list[list[Translation]]:
-        """The `nbest` best translations of each sentence, best first; `links` as in `translate_stream`."""
+        """The `nbest` best translations of each sentence, best first; `options` as in `translate`."""
         refuse_str("sentences", sentences)
         return list(self.translate_stream(sentences, nbest, max(len(sentences), 1), links, **options))
 
@@ -127,11 +163,16 @@ class Translator:
         nbest: int = 1,
         window: int = WINDOW,
         links: LinkReader | None = None,
+        prefixes: Iterable[str] | None = None,
+        rerank: Reranker | None = None,
+        first: int = 0,
         **options: Any,
     ) -> Iterator[list[Translation]]:
         """Translations in the order of the lines, which are read `window` at a time.
 
-        With `links=OnlineLinks(translator)` (rela.alignment.online) each has its word links.
+        With `links=OnlineLinks(translator)` (rela.alignment.online) each has its word links. `prefixes` are what the
+        translations must begin with, one a line. `rerank` orders all translations of the beam again before the `nbest`
+        are given. `first` is the number of the first line, for warnings and the random numbers of sampling.
         """
         refuse_str("lines", lines)
         for name, value in (("nbest", nbest), ("window", window)):
@@ -142,21 +183,30 @@ class Translator:
             decode = dataclasses.replace(decode, beam=nbest)  # as many draws as are asked for, and all of them given
         if nbest > decode.beam:
             raise ValueError(f"nbest is {nbest}; wanted at most the beam, {decode.beam}")
-        request = Request(decode, nbest, window, watch=None if links is None else links.layer)
+        if prefixes is not None:
+            refuse_str("prefixes", prefixes)
+            decode = stepwise(decode, "it forces no prefix")
         gate = Gate()  # a large window is encoded in a thread
-        read = partial(self.read_window, iter(lines), window, gate)
+        reader = Reader(self, lines, prefixes, window, gate, keep_lines=rerank is not None)
+        request = Request(
+            decode,
+            nbest if rerank is None else decode.beam,
+            window,
+            watch=None if links is None else links.layer,
+            prefix_of=None if prefixes is None else reader.take_prefix,
+            first=first,
+        )
+        found = self.pipeline.translate(reader, partial(self.to_translation, links), request)
         try:
-            yield from self.pipeline.translate(read, partial(self.to_translation, links), request)
+            if rerank is None:
+                yield from found
+            # a window comes as a whole, so that nothing waits for lines that are still to come
+            while rerank is not None and (groups := list(islice(found, window))):
+                sources = [reader.lines.popleft() for _ in groups]
+                for group in rerank.rerank(sources, groups, decode.length_penalty):
+                    yield group[:nbest]
         finally:
             gate.close()
-
-    def read_window(self, stream: Iterator[str], window: int, gate: Gate, number: int) -> list[list[int]]:
-        """Subword ids of the next lines, the first of which is line `number`."""
-        ids = []
-        for i, line in enumerate(islice(stream, window), start=number):
-            with gate:
-                ids.append(self.encode_source(line, i))
-        return ids
 
     def encode_source(self, line: str, number: int) -> list[int]:
         """Subword ids of a line, cut with a warning where it is longer than the model's positions reach."""
@@ -203,6 +253,70 @@ class Translator:
         return pack_evenly(pairs, self.device)
 
 
+class Reader:
+    """Reads windows of lines as subword ids, and remembers what else belongs to a line until it is asked for."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        lines: Iterable[str],
+        prefixes: Iterable[str] | None,
+        window: int,
+        gate: Gate,
+        keep_lines: bool,
+    ) -> None:
+        self.translator, self.stream, self.window, self.gate = translator, iter(lines), window, gate
+        self.prefix_stream = None if prefixes is None else iter(prefixes)
+        self.keep_lines = keep_lines
+        self.lines = deque[str]()
+        """In order, if they are to be kept."""
+        self.prefixes: dict[int, list[int]] = {}
+        """Subword ids by the number of the line."""
+
+    def __call__(self, number: int) -> list[list[int]]:
+        """Subword ids of the next window of lines, the first of which is line `number`."""
+        ids = []
+        for i, line in enumerate(islice(self.stream, self.window), start=number):
+            with self.gate:
+                ids.append(self.translator.encode_source(line, i))
+                if self.keep_lines:
+                    self.lines.append(line)
+                if self.prefix_stream is not None:
+                    self.prefixes[i] = self.read_prefix(i, bool(ids[-1]))
+        return ids
+
+    def read_prefix(self, number: int, is_line: bool) -> list[int]:
+        """Subword ids of the next prefix, which is of line `number`."""
+        assert self.prefix_stream is not None
+        prefix = next(self.prefix_stream, None)
+        if prefix is None:
+            raise ValueError(f"there is no prefix for line {number + 1}; wanted one a line, an empty one where none is")
+        ids = self.translator.subwords.encode(prefix)
+        limit = self.translator.config.model.max_length - 1
+        if len(ids) > limit:
+            raise ValueError(
+                f"the prefix of line {number + 1} has {len(ids)} subwords; the model takes at most {limit}"
+            )
+        if UNK in ids:
+            raise ValueError(
+                f"the prefix of line {number + 1} has a character that the model does not know: {prefix!r}"
+            )
+        if ids and not is_line:
+            raise ValueError(f"line {number + 1} is empty and has the prefix {prefix!r}; wanted none, it stays empty")
+        return ids
+
+    def take_prefix(self, number: int) -> list[int]:
+        """The prefix of a line, once."""
+        return self.prefixes.pop(number)
+
+
+def stepwise(decode: DecodeConfig, reason: str) -> DecodeConfig:
+    """The settings for something the GPU engine does not do: the reference, or an error where graphs are asked for."""
+    if decode.engine == "graphs":
+        raise ValueError(f'engine is "graphs", which cannot serve here: {reason}')
+    return dataclasses.replace(decode, engine="reference")
+
+
 def refuse_str(name: str, sentences: object) -> None:
     """Raise a TypeError for one str, which would be taken for a sequence of letters."""
     if isinstance(sentences, str):
@@ -214,4 +328,7 @@ def with_options(decode: DecodeConfig, options: dict[str, Any]) -> DecodeConfig:
     known = [field.name for field in dataclasses.fields(decode)]
     if unknown := [name for name in options if name not in known]:
         raise TypeError(f"there is no option {', '.join(unknown)}; there are {', '.join(known)}")
-    return dataclasses.replace(decode, **options)
+    changed = dataclasses.replace(decode, **options)
+    if not changed.sampling and (unused := sorted(OF_SAMPLING & options.keys())):
+        raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted sampling=True too")
+    return changed

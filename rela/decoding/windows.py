@@ -29,13 +29,15 @@ class LineBatch:
 
 
 def line_batches(
-    read: Callable[[int], list[list[int]]], window: int, tokens: int, most: int | None = None
+    read: Callable[[int], list[list[int]]], window: int, tokens: int, most: int | None = None, first: int = 0
 ) -> Iterator[LineBatch | None]:
     """Batches of at most `tokens` tokens and `most` lines; `read(n)` gives a window of lines, the first of them line n.
 
+    The first line of all is line `first`.
+
     None comes where the next window may not have arrived yet, or may never: the time to give the results so far.
     """
-    number = 0
+    number = first
     ids = read(number)
     while ids:
         # A window this large is no dialogue: the next one is read while this one is translated.

@@ -18,8 +18,8 @@ PAIRS = list(generate(40, seed=2))
 SOURCES, TARGETS = [pair.source for pair in PAIRS], [pair.target for pair in PAIRS]
 
 
-def make_model(folder: Path, size: int = 300, **shape) -> Path:
-    torch.manual_seed(0)
+def make_model(folder: Path, size: int = 300, seed: int = 0, **shape) -> Path:
+    torch.manual_seed(seed)
     subwords = train_subwords([*SOURCES, *TARGETS] * 3, size)
     config = Config(
         model=ModelConfig(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import rela
+from rela.decoding.rerank import Reranker
 from rela.decoding.translate import Translator
 from rela.decoding.windows import WINDOW
 from tests.commands.cases import SOURCES, TARGETS, make_model, shell
@@ -54,6 +56,63 @@ def test_json_lines_hold_everything(call, model, texts):
     assert [(row["line"], row["rank"]) for row in rows[:4]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert rows[2]["source"] == SOURCES[1]
     assert rows[0].keys() == {"line", "rank", "source", "translation", "score", "log_prob", "alignment"}
+
+
+def test_decoding_options_reach_the_search(call, model, texts):
+    def translate(*options: object) -> list[str]:
+        code, output, errors = call("translate", model, texts / "source.en", "--beam", 2, *options)
+        assert (code, errors) == (0, "")
+        return output.splitlines()
+
+    translator = Translator.load(model, "cpu")
+    plain = translate()
+    assert translate("--min-length", 12) == translator.translate(SOURCES, beam=2, min_length=12) != plain
+    assert translate("--no-repeat-ngram", 1) == translator.translate(SOURCES, beam=2, no_repeat_ngram=1) != plain
+    begin = [" ".join(target.split()[: number % 3]) for number, target in enumerate(TARGETS)]
+    (texts / "begin.de").write_text("\n".join(begin) + "\n", encoding="utf-8")
+    found = translate("--prefixes", texts / "begin.de")
+    assert found == translator.translate(SOURCES, beam=2, prefixes=begin)
+    assert all(text.startswith(prefix) for text, prefix in zip(found, begin, strict=True))
+    likely = translate("--sampling", "--top-k", 1)
+    assert likely == translator.translate(SOURCES, beam=1), "of one token there is nothing to draw"
+    assert translate("--sampling", "--top-p", 1e-6) == likely
+
+
+def test_several_models_are_an_ensemble(call, fails, model, texts, tmp_path):
+    other = make_model(tmp_path / "other", seed=5)
+    code, output, _ = call("translate", model, other, texts / "source.en", "--beam", 2)
+    assert code == 0
+    assert output.splitlines() == rela.load([model, other], "cpu").translate(SOURCES, beam=2)
+    assert output != call("translate", model, texts / "source.en", "--beam", 2)[1]
+    larger = make_model(tmp_path / "larger", size=310)
+    fails("translate", model, larger, texts / "source.en", named="differ; an ensemble needs one vocabulary")
+    fails("translate", texts / "source.en", named="is not a model folder")
+    fails("translate", "-", named="MODEL... [SRC]")
+
+
+def test_reranking_takes_a_model_of_the_other_direction(call, fails, model, texts, tmp_path):
+    other = make_model(tmp_path / "reverse", seed=5)
+    options = ["--rerank", other, "--rerank-weight", 0.9, "--nbest", 2]
+    _, output, _ = call("translate", model, texts / "source.en", *options)
+    reranker = Reranker(Translator.load(other, "cpu"), 0.9)
+    wanted = Translator.load(model, "cpu").translate_nbest(SOURCES, 2, rerank=reranker)
+    assert [line.split("\t")[1] for line in output.splitlines()] == [item.text for group in wanted for item in group]
+    fails("translate", model, texts / "source.en", "--rerank-weight", 0.9, named="--rerank MODEL too")
+
+
+def test_prefixes_that_cannot_be_kept_are_refused(fails, model, texts):
+    for name, lines, named in (
+        ("short", ["a"], "no prefix for line 2"),
+        ("unknown", ["", "🐕", *[""] * 50], "prefix of line 2 has a character that the model does not know"),
+        ("long", ["Hund " * 200, *[""] * 50], "at most 89"),
+    ):
+        (texts / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        fails("translate", model, texts / "source.en", "--prefixes", texts / name, named=named)
+    (texts / "empty").write_text("\n", encoding="utf-8")
+    (texts / "one").write_text("Hund\n", encoding="utf-8")
+    fails("translate", model, texts / "empty", "--prefixes", texts / "one", named="line 1 is empty and has the prefix")
+    options = ["--prefixes", texts / "one", "--engine", "graphs"]
+    fails("translate", model, texts / "one", *options, named="it forces no prefix")
 
 
 def test_sampling_is_repeated_by_its_seed(call, model, texts):
@@ -176,7 +235,7 @@ def test_text_is_utf8_whatever_the_locale_says(model):
 def test_wrong_command_lines(fails, model, texts):
     fails("nonsense", named="nonsense")
     fails("translate", model, "--beem", 4, named="--beem")
-    fails("translate", named="model")
+    fails("translate", named="MODEL")
     fails("translate", model, "--beam", "four", named="--beam")
     fails("translate", model, texts / "source.en", "--beam", 0, named="beam is 0")
     fails("translate", model, texts / "source.en", "--nbest", 9, named="nbest is 9; wanted at most the beam, 4")
@@ -185,6 +244,9 @@ def test_wrong_command_lines(fails, model, texts):
     fails("evaluate", texts / "target.de", texts / "target.de", "--format", "xml", named="'xml'")
     fails("translate", model, texts / "source.en", "--temperature", 2, named="--sampling too")
     fails("translate", model, texts / "source.en", "--no-sampling", "--seed", 2, named="--sampling too")
+    fails("translate", model, texts / "source.en", "--top-k", 3, named="--top-k without effect")
+    fails("translate", model, texts / "source.en", "--sampling", "--top-p", 1.5, named="top_p is 1.5")
+    fails("translate", model, texts / "source.en", "--min-length", 500, named="min_length is 500")
     fails("translate", model, texts / "source.en", "--device", "tpu", named="'tpu'")
 
 

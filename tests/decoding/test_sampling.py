@@ -7,14 +7,14 @@ from collections import Counter
 import pytest
 import torch
 
-from rela.decoding.sampling import sample
+from rela.decoding.sampling import Draw, sample
 from tests.decoding.scripted import BOS, EOS, SPECIAL, Script, Table
 
 
 def draw(table: Table, limits: list[int], samples: int, seeds: list[int], temperature: float = 1.0, first: int = 0):
     sources = [[first + sentence] for sentence in range(len(limits))]
     return sample(
-        table, sources, torch.tensor(limits), samples=samples, special=SPECIAL, seeds=seeds, temperature=temperature
+        table, sources, torch.tensor(limits), samples=samples, special=SPECIAL, seeds=seeds, draw=Draw(temperature)
     )
 
 

@@ -57,4 +57,4 @@ def test_the_documented_python_runs(tmp_path, monkeypatch, capsys):
     names: dict = {"rela": rela}
     for block in documented("translating.md", "python"):
         exec(compile(block, "docs/translating.md", "exec"), names)
-    assert len(capsys.readouterr().out.splitlines()) == 1 + (1 + 1 + 3 + 1 + len(SOURCES))
+    assert len(capsys.readouterr().out.splitlines()) == 1 + (1 + 1 + 3 + 3 + 1 + len(SOURCES))

@@ -89,6 +89,8 @@ def why_not_graphs(model: Transformer, decode: DecodeConfig) -> str | None:
         return "it computes in bf16 or fp32, and int8 is asked for"
     if decode.sampling:
         return "sampling draws its random numbers on the host"
+    if decode.min_length or decode.no_repeat_ngram:
+        return "it forbids no tokens, as min_length and no_repeat_ngram want"
     if decode.beam > MAX_BEAM:
         return f"it takes beams up to {MAX_BEAM}, and this one is {decode.beam}"
     device = device_of(model).type

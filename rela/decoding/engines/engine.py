@@ -1,7 +1,7 @@
 """The interface between search and a model: encode, start, step, reorder.
 
-`rela.decoding.beam` and `rela.decoding.sampling` know a model only as an `Engine`. The reference (reference.py) and the
-int8 model (int8.py) are engines; an ensemble would be another class with the same four methods.
+`rela.decoding.beam` and `rela.decoding.sampling` know a model only as an `Engine`. The reference (reference.py), the
+int8 model (int8.py) and an ensemble of them (ensemble.py) are engines.
 
 The GPU engine (gpu_search.py) keeps the whole search on the device, so it cannot hand log-probabilities back after each
 step. It has methods of the same four names over its static buffers, runs its own loop over them, and gives hypotheses.
