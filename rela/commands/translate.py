@@ -81,7 +81,7 @@ def translate(
         "precision": precision,
         "engine": engine,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
     if unused and not options.get("sampling", translator.config.decode.sampling):
         raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
