@@ -22,6 +22,7 @@ SUITES = {
     "attention/test_extremes.py": "extreme scores and sizes, of every kind",
     "attention/test_copies.py": "copies and pickles of every kind",
     "attention/test_hugging_face_families.py": "causality and softmax of every family of Hugging Face models",
+    "attention/test_hugging_face_training.py": "Trainer, LoRA, torch.compile and offloading of exchanged models",
     "attention/test_null_attention.py": "rows without a key, of every kind",
     "commands/test_explore.py": "rela explore, which serves until it is interrupted",
     "explorer/test_browser.py": "the scripts under rela/explorer/static",

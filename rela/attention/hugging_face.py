@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -46,8 +46,18 @@ class Attached(nn.Module):
         check_target(target_sparsity, threshold, kind)
         self.kind, self.backend, self.target_sparsity = kind, backend, target_sparsity
         self.norm = make_norm(kind.norm, heads * head_size, device=like.device, dtype=like.dtype)
-        self.threshold = nn.Parameter(torch.zeros_like(like[:1]).expand(heads).clone()) if learned else threshold
+        self.threshold: float | nn.Parameter = (
+            nn.Parameter(torch.zeros_like(like[:1]).expand(heads).clone()) if learned else float(threshold)
+        )
         self.penalty: Tensor | None = None
+
+    def forward(self) -> float | Tensor:
+        """θ; called, so that a hook that brings offloaded parameters to their device brings this one too."""
+        return self.threshold
+
+    def itself(self) -> Attached:
+        """This module: asked of the wrapper that PEFT puts around it (`modules_to_save`), the adapter's copy."""
+        return self
 
     def __getstate__(self) -> dict:
         # The penalty belongs to one forward and its graph, neither of which can be copied or stored.
@@ -117,10 +127,14 @@ def some_weight(module: nn.Module, model: nn.Module) -> Tensor:
     return next(parameter for parameter in parameters if parameter.is_floating_point()).detach().flatten()
 
 
-def make_attached(model: nn.Module, kind: Kind, **options: Any) -> dict[str, Attached]:
-    """What each attention of a model needs, by the attention's name; nothing is changed yet."""
+def make_attached(
+    model: nn.Module, kind: Kind, only: Collection[str] | None = None, **options: Any
+) -> dict[str, Attached]:
+    """What each attention of a model, or those named in `only`, needs, by the attention's name; nothing is changed."""
     made = {}
     for name, module in attentions(model).items():
+        if only is not None and name not in only:
+            continue
         check_scores(module, name, kind)
         made[name] = Attached(kind, *shape_of(module, name), some_weight(module, model), **options)
     return made
@@ -211,8 +225,12 @@ def forward(
 ) -> tuple[Tensor, Tensor | None]:
     """What `transformers` calls: the normalised context [B, T, H, D], and the weights if they are asked for."""
     ours = getattr(module, ATTACHED, None)
-    if not isinstance(ours, Attached):
-        raise ValueError(f"this {type(module).__name__} was not given to rela.replace_attention")
+    if ours is None:
+        if getattr(getattr(module, "config", None), "rela", None) is None:
+            raise ValueError(f"this {type(module).__name__} was not given to rela.replace_attention")
+        # Another part of its model was, and shares its configuration.
+        return softmax(module, query, key, value, attention_mask, scaling, dropout, is_causal, **others)
+    ours = ours.itself()
     if strange := [name for name in FOREIGN if others.get(name) is not None]:
         raise ValueError(
             f"{type(module).__name__} brings {', '.join(strange)}, which {ours.kind.weights} has no place for"
@@ -225,20 +243,32 @@ def forward(
             f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
         )
     mask = with_bias(attention_mask, others.get("position_bias"))
-    limits: dict[str, Any] = {"mask": mask, "causal": causal, "scale": scaling, "threshold": ours.threshold}
+    threshold = ours()
+    limits: dict[str, Any] = {"mask": mask, "causal": causal, "scale": scaling, "threshold": threshold}
     if module.training and ours.target_sparsity is not None:
-        assert isinstance(ours.threshold, Tensor)
+        assert isinstance(threshold, Tensor)
         scale = query.size(-1) ** -0.5 if scaling is None else scaling
         allowed, bias = combine_masks(mask, None, causal, queries, keys, query.device)
-        ours.penalty = threshold_penalty(query, key, scale, allowed, bias, ours.threshold, ours.target_sparsity)
+        ours.penalty = threshold_penalty(query, key, scale, allowed, bias, threshold, ours.target_sparsity)
     dropout = dropout if module.training else 0.0
-    context = attend_heads(query, key, value, ours.kind, **limits, dropout=dropout, backend=ours.backend)
+    # A sum over rectified weights outgrows float16, and the norm brings it back.
+    wide = query.dtype == torch.float16 and ours.norm is not None and not ours.kind.is_distribution
+    context = attend_heads(query, key, value, ours.kind, **limits, dropout=dropout, backend=ours.backend, wide=wide)
     merged = context.transpose(1, 2).flatten(2)  # [B, T, H·D]
-    merged = merged if ours.norm is None else ours.norm(merged)
+    merged = merged if ours.norm is None else ours.norm(merged).to(query.dtype)
     weights = (
         attention_weights(query, key, kind=ours.kind.weights, **limits) if others.get("output_attentions") else None
     )
     return merged.unflatten(2, (query.size(1), -1)), weights
+
+
+def softmax(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *limits: Any, **others: Any) -> Any:
+    """What PyTorch's attention gives an attention that was not exchanged; it takes our masks."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    mask, scaling, dropout, is_causal = limits
+    options = {"scaling": scaling, "dropout": dropout if module.training else 0.0, "is_causal": is_causal}
+    return sdpa_attention_forward(module, query, key, value, mask, **options, **others)
 
 
 def with_bias(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:

@@ -15,6 +15,7 @@ from torch import nn
 
 from rela.attention import hugging_face
 from rela.attention.hugging_face import ATTACHED, IMPLEMENTATION, attentions, configurations, is_hugging_face
+from rela.attention.multihead import MultiheadAttention
 
 OPTIONS = ("kind", "threshold", "target_sparsity", "backend")
 WRITTEN = ("rela", "attn_implementation")
@@ -28,7 +29,7 @@ def register_transformers() -> None:
 
     AttentionInterface.register(IMPLEMENTATION, hugging_face.forward)
     AttentionMaskInterface.register(IMPLEMENTATION, hugging_face.mask_of)
-    original = PreTrainedModel.post_init
+    original, original_save = PreTrainedModel.post_init, PreTrainedModel.save_pretrained
     if getattr(original, "exchanges_attention", False):
         return
 
@@ -37,21 +38,46 @@ def register_transformers() -> None:
         original(model)
         exchange_as_configured(model)
 
+    @functools.wraps(original_save)
+    def save_pretrained(model: Any, *arguments: Any, **options: Any) -> Any:
+        name_exchanged(model)
+        return original_save(model, *arguments, **options)
+
     post_init.exchanges_attention = True  # type: ignore[attr-defined]
-    PreTrainedModel.post_init = post_init
+    PreTrainedModel.post_init, PreTrainedModel.save_pretrained = post_init, save_pretrained
 
 
 def exchange_as_configured(model: Any) -> None:
     """Exchange the attentions of a model just built, where its configuration says so and it is not done yet."""
-    from rela.attention.replace import replace_attention
+    from rela.attention.replace import exchange
 
     options = getattr(model.config, "rela", None)
     if options is None or model.config._attn_implementation != IMPLEMENTATION:
         return
     model.config.attn_implementation = IMPLEMENTATION  # a configuration does not keep what it was read from
-    looking = any(not hasattr(attention, ATTACHED) for attention in attentions(model).values())
-    if looking or any(isinstance(part, nn.MultiheadAttention) for part in model.modules()):
-        replace_attention(model, **{name: options[name] for name in OPTIONS})
+    only = options.get("names")
+    if only is not None:  # as the model that was saved knows them, which may be one around this one
+        only = {*only, *(name.removeprefix(f"{model.base_model_prefix}.") for name in only)}
+    found = {name for name, attention in attentions(model).items() if not hasattr(attention, ATTACHED)}
+    found |= {name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
+    if found if only is None else found & only:
+        exchange(model, only=only, **{name: options[name] for name in OPTIONS})
+        if only is not None:  # for the model around this one
+            model.config.rela["names"] = options["names"]
+
+
+def name_exchanged(model: Any) -> None:
+    """Write to the configuration of a model the names of its exchanged attentions, where not all are."""
+    looking: dict[str, Any] = {**attentions(model)}
+    exchanged = {name: attention for name, attention in looking.items() if hasattr(attention, ATTACHED)}
+    if not exchanged:
+        return
+    options = next(iter(exchanged.values())).config.rela
+    model.config.rela = {name: value for name, value in options.items() if name != "names"}
+    model.config.attn_implementation = IMPLEMENTATION
+    if len(exchanged) < len(looking):
+        ours = [name for name, part in model.named_modules() if isinstance(part, MultiheadAttention)]
+        model.config.rela["names"] = [*exchanged, *ours]
 
 
 def configure(model: nn.Module, options: dict[str, Any], left: Collection[str]) -> Callable[[], None]:

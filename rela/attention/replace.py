@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from rela.attention.hugging_face import attach, is_hugging_face, make_attached, not_exchanged
+from rela.attention.hugging_face import attach, attentions, is_hugging_face, make_attached, not_exchanged
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.pretrained import configure, register_transformers
 
 TORCH = "torch.nn.MultiheadAttention"
+Place = tuple[str, nn.Module, str, nn.MultiheadAttention]
+"""An attention of PyTorch inside a model: its whole name, its parent, its name there, itself."""
 # Shared by the old and the new module, so that a handle got from the old removes its hook from both.
 HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
@@ -63,21 +65,21 @@ def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options:
     `nn.MultiheadAttention`, the new one is `.module` of the answer. Parameters stay the same objects. ReLA is a drop-in
     by shape, not by function: a model trained with softmax must be trained on after the exchange.
     """
+    return exchange(module, kind, None, **options)
+
+
+def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, **options: Any) -> Replacement:
+    """`replace_attention` of the attentions named in `only`, or of all."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is a {type(module).__name__}; wanted a torch.nn.Module")
     if isinstance(module, nn.MultiheadAttention):
         new = from_torch(module, kind, **options)
         return Replacement(new, ("",), kind, added=added_parameters(module, new), put_back=lambda: module)
-    places = [
-        (f"{parent_name}.{name}".lstrip("."), parent, name, child)
-        for parent_name, parent in module.named_modules()
-        for name, child in parent._modules.items()  # named_children leaves out a child's second name
-        if isinstance(child, nn.MultiheadAttention)
-    ]
+    places = torch_attentions(module, only)
     # All are made before the first is put in place, so that an error leaves the model as it was; one attention
     # used in two places stays one.
     hugging_face = any(is_hugging_face(part) for part in module.modules())
-    attached = make_attached(module, kind_of(kind), **options) if hugging_face else {}
+    attached = make_attached(module, kind_of(kind), only, **options) if hugging_face else {}
     exchanged: dict[nn.Module, MultiheadAttention] = {}
     for path, _, _, child in places:
         if child not in exchanged:
@@ -86,7 +88,7 @@ def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options:
         missing = "leaves no attention to the interface of transformers" if hugging_face else f"holds no {TORCH}"
         raise ValueError(f"{type(module).__name__} {missing} to replace")
     names = (*attached, *(path for path, *_ in places))
-    left = not_exchanged(module, names) if hugging_face else {}
+    left = not_exchanged(module, {*names, *attentions(module)}) if hugging_face else {}
     undone: list[Callable[[], object]] = []
     classes = {name: type(module.get_submodule(name)).__name__ for name in attached}
     if hugging_face:
@@ -108,9 +110,20 @@ def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options:
     return replacement
 
 
+def torch_attentions(module: nn.Module, only: Collection[str] | None) -> list[Place]:
+    """Each `nn.MultiheadAttention` inside a module, or those named in `only`."""
+    places = [
+        (f"{parent_name}.{name}".lstrip("."), parent, name, child)
+        for parent_name, parent in module.named_modules()
+        for name, child in parent._modules.items()  # named_children leaves out a child's second name
+        if isinstance(child, nn.MultiheadAttention)
+    ]
+    return places if only is None else [place for place in places if place[0] in only]
+
+
 def put_in_place(
     module: nn.Module,
-    places: list[tuple[str, nn.Module, str, nn.MultiheadAttention]],
+    places: list[Place],
     exchanged: Mapping[nn.Module, nn.Module],
 ) -> Callable[[], None]:
     """Exchange the children at `places`; the answer puts the old ones back."""
