@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,28 +111,26 @@ def train_together(configs: list[Config], progress: Progress) -> None:
     """Train each config in a process of its own, the cores shared out: small products gain little from two threads."""
     threads = min(max((os.cpu_count() or 1) // len(configs), 1), 4)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    running = {}
-    for config in configs:
-        directory = Path(config.train.directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        save_config(config, directory / "experiment.yaml")
-        command = [sys.executable, "-m", "rela", "train", "--quiet", str(directory / "experiment.yaml")]
-        running[directory] = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-    try:
-        while any(process.poll() is None for process in running.values()):
+    with contextlib.ExitStack() as stack:
+        running = {}
+        for config in configs:
+            directory = Path(config.train.directory)
+            directory.mkdir(parents=True, exist_ok=True)
+            save_config(config, directory / "experiment.yaml")
+            command = [sys.executable, "-m", "rela", "train", "--quiet", str(directory / "experiment.yaml")]
+            errors = stack.enter_context(tempfile.TemporaryFile())  # a pipe that nobody reads would fill
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+            running[directory] = stack.enter_context(process), errors
+            stack.callback(process.terminate)
+        while any(process.poll() is None for process, _ in running.values()):
             tell_progress(configs, progress)
             time.sleep(0.5)
-    finally:
-        for process in running.values():
-            process.terminate()
-    tell_progress(configs, progress)
-    for directory, process in running.items():
-        if process.wait():
-            assert process.stderr is not None
-            reason = process.stderr.read().decode(errors="replace").strip().removeprefix("rela: error: ")
-            raise RunFailed(f"training {directory.name} failed: {reason or f'exit code {process.returncode}'}")
+        tell_progress(configs, progress)
+        for directory, (process, errors) in running.items():
+            if process.returncode:
+                errors.seek(0)
+                reason = errors.read().decode(errors="replace").strip().removeprefix("rela: error: ")
+                raise RunFailed(f"training {directory.name} failed: {reason or f'exit code {process.returncode}'}")
 
 
 def tell_progress(configs: list[Config], progress: Progress) -> None:
