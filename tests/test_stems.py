@@ -30,6 +30,7 @@ SUITES = {
     "kernels/attention/test_packed.py": "packed sequences through every kernel of the folder",
     "kernels/hopper/test_compile_ahead.py": "the Hopper kernels compiled without a GPU",
     "kernels/hopper/test_gpu.py": "the Hopper kernels on a GPU",
+    "training/test_elastic.py": "training on two nodes, one of them killed",
     "training/test_fused_path.py": "training on a GPU",
     "training/test_interruption.py": "training through the command line, killed and resumed",
 }

@@ -149,6 +149,9 @@ class TrainConfig:
     compile: str = "auto"
     """"on", "off", or "auto": compiled on a GPU."""
     device: str = "auto"
+    sharding: str = "none"
+    """"full" spreads parameters, gradients and optimiser over the processes (FSDP2), for a model that does not fit one
+    GPU; "none" gives each process all of them."""
     seed: int = 1
     log_every: int = 50
     validate_every: int = 1000
@@ -173,6 +176,9 @@ class TrainConfig:
         require_fraction(self, "label_smoothing")
         require_choice(self, "precision", "auto", "bf16", "fp32")
         require_choice(self, "compile", "auto", "on", "off")
+        require_choice(self, "sharding", "none", "full")
+        whole = self.sharding == "none" or self.compile != "on"
+        require(whole, "compile", self.compile, 'auto or off with sharding "full", which is not compiled')
         limit = f"at most steps, {self.steps}: what is saved has plain keys"
         require(self.centring <= self.steps, "centring", self.centring, limit)
         limit = f"at most keep_last, {self.keep_last}"

@@ -18,6 +18,8 @@ from rela.files import replacing_folder, write_text
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, save_weights
 
 OPTIMISER, PROGRESS, FINISHED = "optimiser.safetensors", "progress.json", "finished.json"
+OPTIMISER_PARTS = "optimiser"
+"""A folder instead of the file OPTIMISER, where each process has written its part: see rela.training.sharding."""
 REQUIRED = {"step", "position", "best_loss", "bad_validations", "batches", "data"}
 
 
@@ -38,7 +40,7 @@ class Checkpoints:
 
     def latest(self) -> Path | None:
         """The newest checkpoint a run can go on from."""
-        whole = [path for path in self.paths() if (path / OPTIMISER).is_file()]
+        whole = [path for path in self.paths() if (path / OPTIMISER).is_file() or (path / OPTIMISER_PARTS).is_dir()]
         return whole[-1] if whole else None
 
     def save(
@@ -46,10 +48,13 @@ class Checkpoints:
         progress: dict[str, Any],
         config: Config,
         weights: dict[str, Tensor],
-        optimiser: dict[str, Tensor],
+        optimiser: dict[str, Tensor] | Path,
         subwords: bytes,
     ) -> Path:
-        """Write a checkpoint; when this raises, those before are untouched and nothing half-written is left."""
+        """Write a checkpoint; when this raises, those before are untouched and nothing half-written is left.
+
+        `optimiser` are tensors, or a folder of parts that is moved into the checkpoint.
+        """
         path = self.directory / f"step-{progress['step']:07d}"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -57,7 +62,10 @@ class Checkpoints:
                 shutil.rmtree(leftover, ignore_errors=True)
             with replacing_folder(path) as fresh:
                 save_weights(weights, fresh / WEIGHTS)
-                save_weights(optimiser, fresh / OPTIMISER)
+                if isinstance(optimiser, Path):
+                    optimiser.rename(fresh / OPTIMISER_PARTS)
+                else:
+                    save_weights(optimiser, fresh / OPTIMISER)
                 save_config(config, fresh / CONFIG)
                 (fresh / SUBWORDS).write_bytes(subwords)
                 (fresh / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
@@ -75,17 +83,19 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
         for path in paths[-self.keep : -1]:
             (path / OPTIMISER).unlink(missing_ok=True)
+            shutil.rmtree(path / OPTIMISER_PARTS, ignore_errors=True)
 
     @staticmethod
-    def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
-        """(progress, weights, optimiser tensors) of a checkpoint."""
+    def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor] | Path]:
+        """(progress, weights, optimiser) of a checkpoint; the optimiser as tensors, or as a folder of parts."""
         try:
             progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path / PROGRESS} is damaged: {error}") from None
         if not isinstance(progress, dict) or not progress.keys() >= REQUIRED:
             raise CheckpointError(f"{path / PROGRESS} is damaged; wanted {', '.join(sorted(REQUIRED))} in it")
-        return progress, load_weights(path / WEIGHTS), load_weights(path / OPTIMISER)
+        parts = path / OPTIMISER_PARTS
+        return progress, load_weights(path / WEIGHTS), parts if parts.is_dir() else load_weights(path / OPTIMISER)
 
 
 def step_of(path: Path) -> int:

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from rela.config import Config, from_dict, read_yaml, to_dict
-from rela.model.folder import CONFIG, SUBWORDS, load_into
+from rela.model.folder import CONFIG, SUBWORDS, load_into, unique_weights
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import CheckpointError, Checkpoints, optimiser_tensors, restore_optimiser
+from rela.training.sharding import like, read_parts
 from rela.training.watchdog import Watchdog
 
 # Settings a resumed run may change; all others decide what the model becomes.
-FREE = {"directory", "steps", "accumulate", "patience", "tensorboard", "device", "compile"}
+FREE = {"directory", "steps", "accumulate", "patience", "tensorboard", "device", "compile", "sharding"}
 FREE |= {"log_every", "validate_every", "bleu_every", "save_every", "keep_last", "average_last"}
 WORD_COUNTS = "watchdog.counts"
 ADVICE = "choose another train.directory, or delete that one"
@@ -64,6 +65,24 @@ class Learner:
         """What a checkpoint keeps besides the weights."""
         return {**optimiser_tensors(self.optimiser), WORD_COUNTS: self.watchdog.counts}
 
+    def stored_tensors(self, optimiser: dict[str, Tensor] | Path) -> dict[str, Tensor]:
+        """What a checkpoint keeps besides the weights, spread over the processes as the parameters are."""
+        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        if isinstance(optimiser, Path):
+            moments = {
+                f"{index}.{name}": torch.zeros_like(parameter)
+                for index, parameter in enumerate(parameters)
+                for name in ("exp_avg", "exp_avg_sq")
+            }
+            steps = {f"{index}.step": torch.zeros(()) for index in range(len(parameters))}
+            return read_parts(optimiser, {**moments, **steps, WORD_COUNTS: self.watchdog.counts})
+        tensors = dict(optimiser)
+        for name, tensor in optimiser.items():
+            index, _, field = name.partition(".")
+            if field.startswith("exp_avg") and int(index) < len(parameters):
+                tensors[name] = like(tensor, parameters[int(index)])
+        return tensors
+
 
 def progress_of(state: RunState, experiment: Experiment) -> dict[str, Any]:
     """What a checkpoint's progress file says."""
@@ -80,9 +99,12 @@ def progress_of(state: RunState, experiment: Experiment) -> dict[str, Any]:
 
 def resume(path: Path, experiment: Experiment, learner: Learner) -> RunState:
     """The state of the run that wrote a checkpoint; its weights, optimiser and word counts are put into `learner`."""
-    progress, weights, tensors = Checkpoints.load(path)
+    progress, weights, optimiser = Checkpoints.load(path)
     check_same_run(path, progress, experiment)
+    spread = unique_weights(learner.model)
+    weights = {name: like(tensor, spread[name]) if name in spread else tensor for name, tensor in weights.items()}
     load_into(learner.model, weights, str(path))
+    tensors = learner.stored_tensors(optimiser)
     if WORD_COUNTS not in tensors:
         raise CheckpointError(f"{path} lacks {WORD_COUNTS} in its optimiser")
     learner.watchdog.counts = tensors.pop(WORD_COUNTS)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from rela.config import Config, save_config
 from rela.data.batching import Batch, BatchStream, PreparedCorpus
 from rela.data.subwords import Subwords
 from rela.device import has_bf16
-from rela.model.folder import save_folder, unique_weights
+from rela.model.folder import load_into, save_folder
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import CheckpointError, Checkpoints, average_weights, is_average_of, mark_average
 from rela.training.checks import check_prepared, fit_vocabulary
@@ -28,6 +31,7 @@ from rela.training.optimiser import apply_gradients, make_optimiser, rate_of, se
 from rela.training.processes import Processes, alone_in, join_processes
 from rela.training.resume import Experiment, Learner, RunState, progress_of, resume
 from rela.training.schedule import centring_share, cooled, inverse_square_root
+from rela.training.sharding import is_finite, shard, whole_weights, write_parts
 from rela.training.stop import StopRequest
 from rela.training.validation import greedy_bleu, validation_loss
 from rela.training.watchdog import Watchdog
@@ -60,8 +64,11 @@ class Trainer:
         self.directory = Path(config.train.directory)
         self.quiet = quiet or not processes.first
         torch.manual_seed(config.train.seed)
-        self.model = Transformer(config.model).to(self.device)
+        self.model = Transformer(config.model)
         self.objective = Objective(self.model, config.train.label_smoothing, config.train.sparsity_weight)
+        if self.sharded:
+            shard(self.objective, processes)
+        self.objective.to(self.device)
         self.share = torch.zeros((), device=self.device) if self.settings.centring else None
         self.model.centre_keys(self.share)
         self.optimiser = make_optimiser(self.model, self.settings, self.device)
@@ -94,9 +101,15 @@ class Trainer:
         return self.compiled or self.device.type == "cuda"
 
     @property
+    def sharded(self) -> bool:
+        """Whether the processes share one copy of the model, and do not have one each."""
+        return self.settings.sharding == "full" and self.processes.world > 1
+
+    @property
     def compiled(self) -> bool:
         """Whether the objective is compiled."""
-        return self.settings.compile == "on" or (self.settings.compile == "auto" and self.device.type == "cuda")
+        wanted = self.settings.compile == "auto" and self.device.type == "cuda" and not self.sharded
+        return self.settings.compile == "on" or wanted
 
     @property
     def graphs(self) -> bool:
@@ -191,12 +204,10 @@ class Trainer:
             # Dropout is a function of the seed, the step and the batch's number in it, whichever process has it.
             number = index * self.processes.world + self.processes.rank
             torch.manual_seed(mix(self.settings.seed, self.state.step, number))
-            last = index == len(batches) - 1
-            wait = isinstance(objective, DistributedDataParallel) and not last
-            with objective.no_sync() if wait else contextlib.nullcontext():  # type: ignore[operator]
+            with gradients_shared(objective, index == len(batches) - 1):
                 with self.autocast():
                     loss, nll = objective(*objective_inputs(batch.to(self.device)))
-                # DistributedDataParallel means over processes; the mean wanted is over tokens.
+                # Gradients are means over processes; the mean wanted is over tokens.
                 (loss * (self.processes.world / tokens)).backward()
             sums += torch.stack([loss.detach(), nll.detach()])
         set_rate(self.optimiser, self.learning_rate())
@@ -258,7 +269,13 @@ class Trainer:
         self.model.eval()
         self.set_centring()  # as in the next step: keys are plain here as soon as the last centred step is over
         budget = min(self.batch_tokens, VALIDATION_TOKENS)
-        loss, nll = validation_loss(self.objective, self.valid, budget, self.processes, self.autocast)
+        if isinstance(self.objective, FSDPModule):
+            # A call gathers parameters from all processes, so each of them sees the same batches, which are all.
+            alone = Processes(0, 1, self.device)
+            loss, nll = validation_loss(self.objective, self.valid, budget, alone, self.autocast)
+            self.objective.reshard()
+        else:  # forward: a call may be compiled, for batches of one size
+            loss, nll = validation_loss(self.objective.forward, self.valid, budget, self.processes, self.autocast)
         self.model.train()
         state = self.state
         # While keys are centred this is not the loss of the model that is saved, whose keys are plain.
@@ -266,8 +283,9 @@ class Trainer:
         better = counts and loss < state.best_loss
         state.best_loss = loss if better else state.best_loss
         state.bad_validations = 0 if better else state.bad_validations + counts
+        weights = whole_weights(self.model, self.processes) if better else {}
         if better and self.processes.first:
-            save_folder(self.directory / "best", self.config, unique_weights(self.model), self.subwords.model)
+            save_folder(self.directory / "best", self.config, weights, self.subwords.model)
         if log is not None:
             perplexity = math.exp(min(nll, 50.0))
             log.write("valid", state.step, loss=loss, nll=nll, perplexity=perplexity)
@@ -281,11 +299,17 @@ class Trainer:
 
     def validate_bleu(self, log: TrainingLog | None) -> None:
         """Log greedy BLEU on the validation set, from the first process."""
+        model = self.model
+        if self.sharded:  # the first process translates with a copy
+            weights = whole_weights(self.model, self.processes)
+            if self.processes.first:
+                model = Transformer(self.config.model)
+                load_into(model, weights, "the sharded model")
         if not self.processes.first:
             return
-        self.model.centre_keys(None)  # what is saved, and what translates, has plain keys
-        score = greedy_bleu(self.model, self.subwords, self.config, self.device)
-        self.model.centre_keys(self.share)
+        model.centre_keys(None)  # what is saved, and what translates, has plain keys
+        score = greedy_bleu(model, self.subwords, self.config, self.device)
+        model.centre_keys(self.share)
         self.model.train()
         if log is not None:
             log.write("bleu", self.state.step, bleu=score.value, signature=score.signature)
@@ -293,16 +317,24 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint from the first process; the others wait. Weights that are not numbers are not saved."""
-        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
+        finite = all(is_finite(parameter) for parameter in self.model.parameters())
+        if self.processes.any(not finite):
             self.watchdog.check(self.state.step, math.nan)
+        weights = whole_weights(self.model, self.processes)
+        optimiser: dict[str, Tensor] | Path = self.learner.tensors()
+        if self.sharded:
+            parts = self.directory / ".optimiser"
+            write_parts(parts, self.learner.tensors(), self.processes)
+            optimiser = parts
         failure = ""
         if self.processes.first:
             progress = progress_of(self.state, self.experiment)
-            weights, tensors = unique_weights(self.model), self.learner.tensors()
             try:
-                self.checkpoints.save(progress, self.config, weights, tensors, self.subwords.model)
+                self.checkpoints.save(progress, self.config, weights, optimiser, self.subwords.model)
             except CheckpointError as error:
                 failure = str(error)
+                if isinstance(optimiser, Path):
+                    shutil.rmtree(optimiser, ignore_errors=True)
         if self.processes.any(bool(failure)):
             raise CheckpointError(failure or "the first process could not write its checkpoint")
 
@@ -319,7 +351,7 @@ class Trainer:
         objective: nn.Module = self.objective
         if self.compiled:
             objective.compile(dynamic=False)
-        if self.processes.world > 1:
+        if self.processes.world > 1 and not self.sharded:
             ids = [self.device.index] if self.device.type == "cuda" else None
             objective = DistributedDataParallel(objective, device_ids=ids)
         return objective
@@ -329,6 +361,15 @@ class Trainer:
         wanted = self.settings.precision
         half = wanted == "bf16" or (wanted == "auto" and has_bf16(self.device))
         return torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
+    """Within this, a backward pass adds up gradients over the processes, or leaves that to the `last` one of a step."""
+    if isinstance(objective, FSDPModule):
+        objective.set_requires_gradient_sync(last)
+    with objective.no_sync() if isinstance(objective, DistributedDataParallel) and not last else nullcontext():
+        yield
 
 
 def peak_memory(device: torch.device) -> float | None:

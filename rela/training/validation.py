@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from rela.config import Config
 from rela.data.batching import PreparedCorpus, one_pass
@@ -15,14 +16,14 @@ from rela.data.subwords import Subwords
 from rela.decoding.translate import Translator
 from rela.evaluation.scores import Score, bleu
 from rela.model.transformer import Transformer
-from rela.training.loss import Objective, objective_inputs
+from rela.training.loss import objective_inputs
 from rela.training.processes import Processes
 from rela.training.watchdog import TrainingFailed
 
 
 @torch.no_grad()
 def validation_loss(
-    objective: Objective,
+    objective: Callable[..., tuple[Tensor, Tensor]],
     corpus: PreparedCorpus,
     batch_tokens: int,
     processes: Processes,
@@ -33,8 +34,7 @@ def validation_loss(
     tokens = 0
     for batch in one_pass(corpus, batch_tokens, rank=processes.rank, world=processes.world):
         with autocast():
-            # forward, not the call: that may be compiled, for batches of one size.
-            sums += torch.stack(objective.forward(*objective_inputs(batch.to(processes.device)))).double()
+            sums += torch.stack(objective(*objective_inputs(batch.to(processes.device)))).double()
         tokens += batch.target_tokens
     total = processes.total(tokens)
     if not total:
