@@ -23,7 +23,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import align, export, learn, look, share, translate
+from rela.commands import align, export, learn, look, serve, share, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed
 from rela.files import final_name
@@ -46,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plot": look.plot,
     "curves": learn.curves,
     "explore": look.explore,
+    "serve": serve.serve,
     "fit-aligner": align.fit_aligner,
     "align": align.align,
     "aer": align.aer,

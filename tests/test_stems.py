@@ -25,6 +25,7 @@ SUITES = {
     "attention/test_hugging_face_training.py": "Trainer, LoRA, torch.compile and offloading of exchanged models",
     "attention/test_null_attention.py": "rows without a key, of every kind",
     "commands/test_explore.py": "rela explore, which serves until it is interrupted",
+    "server/test_openapi.py": "requests made from the server's own description",
     "explorer/test_browser.py": "the scripts under rela/explorer/static",
     "kernels/attention/test_gpu.py": "kernels on a GPU",
     "kernels/attention/test_packed.py": "packed sequences through every kernel of the folder",
@@ -69,6 +70,8 @@ COVERED = {
         "rela/report/rows.py",
     ],
     "tests/web/test_gate.py": ["rela/web/refused.py"],
+    "tests/server/test_app.py": ["rela/server/api.py", "rela/server/limits.py", "rela/server/schemas.py"],
+    "tests/server/test_models.py": ["rela/server/languages.py"],
     "tests/explorer/test_server.py": ["rela/web/replies.py"],
     "tests/export/test_write.py": [
         "rela/commands/export.py",

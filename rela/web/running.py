@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rela.web.gate import Gate
+from rela.web.gate import Application, Gate
 
 LINGER_SECONDS = 1.0
 """After the last answer, for clients that are slow to read it."""
@@ -39,10 +39,12 @@ def address_of(door: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def make_server(gate: Gate, *, connections: int = 1024, grace_seconds: float = 30.0) -> Server:
-    """A server of a gate and what is behind it."""
+def make_server(
+    gate: Gate, app: Application | None = None, *, connections: int = 1024, grace_seconds: float = 30.0
+) -> Server:
+    """A server of a gate and what is behind it; `app` is what stands before the gate, if there is something."""
     config = uvicorn.Config(
-        gate,
+        app or gate,
         http=type("Protocol", (BoundedProtocol,), {"seconds": gate.limits.read_seconds}),
         log_level="error",
         access_log=False,

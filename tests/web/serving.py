@@ -11,9 +11,9 @@ from rela.web.running import Server, address_of, make_server, open_socket
 
 
 @contextlib.contextmanager
-def running(gate: Gate, **options) -> Iterator[tuple[str, Server]]:
+def running(gate: Gate, app=None, **options) -> Iterator[tuple[str, Server]]:
     """The address without its last slash, and the server, which ends as after a signal."""
-    server = make_server(gate, **options)
+    server = make_server(gate, app, **options)
     with open_socket("127.0.0.1", 0) as door:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
         thread.start()

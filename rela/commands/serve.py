@@ -1,0 +1,100 @@
+"""Models behind HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rela.commands.arguments import load_models, named_paths
+from rela.commands.options import Device
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODELS...",
+            help="Model folders, or NAME=FOLDER; a name such as en-de says the languages, else its config does.",
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 5000,
+    batch: Annotated[int, typer.Option(help="Sentences computed together, at most.")] = 32,
+    latency_ms: Annotated[
+        float, typer.Option(help="Until then an answer may wait for others to share its batch.")
+    ] = 20,
+    queue: Annotated[int, typer.Option(help="Sentences that may wait for a model.")] = 1024,
+    concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 256,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1 << 20,
+    max_texts: Annotated[int, typer.Option(help="Sentences of a request.")] = 256,
+    max_characters: Annotated[int, typer.Option(help="Characters of a request.")] = 100_000,
+    max_beam: Annotated[int, typer.Option(help="Widest beam a request may ask for.")] = 8,
+    timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 60,
+    read_timeout: Annotated[float, typer.Option(help="Seconds for a request to arrive.")] = 10,
+    grace: Annotated[float, typer.Option(help="Seconds for requests in flight after Ctrl-C or SIGTERM.")] = 30,
+    api_keys: Annotated[Path | None, typer.Option(help="File of keys, one a line; each request needs one.")] = None,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="Web site whose pages may ask (repeatable), or '*' for all.")
+    ] = None,
+    explorer: Annotated[
+        bool | None, typer.Option(help="The explorer under /explorer/; there unless --api-keys is given.")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, bf16, fp32 or, on a CPU, int8.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Serve translations over HTTP: an interface of its own, and LibreTranslate's.
+
+    Example: `rela serve en-de=runs/en-de/model de-en=runs/de-en/model`, then
+    `curl localhost:5000/translate -d q="The dog is sleeping ." -d source=en -d target=de`
+    """
+    from importlib.util import find_spec
+
+    for module in ("uvicorn", "fastapi", "prometheus_client"):
+        if find_spec(module) is None:
+            raise ImportError(f"the server needs {module}: pip install 'rela-attention[serve]'")
+    from rela.explorer.examples import toy_examples
+    from rela.server import app
+    from rela.server.keys import read_keys
+    from rela.server.settings import ServerSettings
+
+    settings = ServerSettings(
+        batch=batch,
+        latency_ms=latency_ms,
+        queue=queue,
+        concurrency=concurrency,
+        max_body=max_body,
+        max_texts=max_texts,
+        max_characters=max_characters,
+        max_beam=max_beam,
+        timeout=timeout,
+        read_timeout=read_timeout,
+        grace=grace,
+        api_keys=frozenset() if api_keys is None else read_keys(api_keys),
+        origins=tuple(origin or ()),
+        explorer=api_keys is None if explorer is None else explorer,
+        precision=precision,
+    )
+    translators = load_models(models, device)
+    for specification, name in zip(models, named_paths(models), strict=True):
+        check_languages(specification, name, translators[name])
+    server = app.TranslationServer(translators, settings, toy_examples())
+    app.serve(server, host, port, lambda line: print(line, flush=True))
+
+
+def check_languages(specification: str, name: str, translator: object) -> None:
+    """Refuse a folder whose own name says other languages than its config: only its user knows which are right."""
+    from rela.server.languages import pair_of
+
+    data = translator.config.data  # type: ignore[attr-defined]
+    said = pair_of(name)
+    if (
+        said is not None
+        and not specification.startswith(f"{name}=")
+        and said != (data.source_language, data.target_language)
+    ):
+        raise ValueError(
+            f"{specification} is called {name}, and its config says {data.source_language} to {data.target_language}; "
+            f"wanted SOURCE-TARGET={specification} to say which"
+        )

@@ -1,0 +1,1 @@
+"""Models behind HTTP: translations, scores, word links, and LibreTranslate's interface."""

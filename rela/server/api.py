@@ -1,0 +1,117 @@
+"""The server's own interface, under /v1: the command line's questions, answered alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+
+from rela.server.keys import check_key, key_of
+from rela.server.limits import check_sentences, check_texts
+from rela.server.models import Pair, Search, ServedModel, ServedModels
+from rela.server.schemas import (
+    AlignAnswer,
+    Asked,
+    Error,
+    Hypothesis,
+    ModelDescription,
+    PairsRequest,
+    Score,
+    ScoreAnswer,
+    ScoreRequest,
+    TranslateAnswer,
+    TranslateRequest,
+)
+from rela.server.settings import ServerSettings
+from rela.web.refused import Refused
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Error, "description": "The request is no text in UTF-8."},
+    401: {"model": Error, "description": "No known API key came."},
+    404: {"model": Error, "description": "No model has this name or these languages."},
+    408: {"model": Error, "description": "The request took too long to arrive."},
+    413: {"model": Error, "description": "The request is too large."},
+    422: {"model": Error, "description": "The request is not as described."},
+    500: {"model": Error, "description": "The model failed on this text."},
+    503: {"model": Error, "description": "Too many requests wait, or the server is stopping."},
+    504: {"model": Error, "description": "The answer took too long."},
+}
+
+
+def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:
+    """The routes of the server's own interface."""
+
+    async def with_key(request: Request) -> None:
+        check_key(key_of(request), settings.api_keys)
+
+    router = APIRouter(prefix="/v1", tags=["rela"], responses=REFUSALS, dependencies=[Depends(with_key)])
+
+    def find(asked: Asked) -> ServedModel:
+        return models.find(asked.model, asked.source, asked.target)
+
+    @router.get("/models")
+    async def list_models() -> list[ModelDescription]:
+        """The models of this server, with their languages."""
+        return [describe(model) for model in models]
+
+    @router.post("/translate")
+    async def translate(asked: TranslateRequest) -> TranslateAnswer:
+        """Translate sentences, as `rela translate` does with the same lines."""
+        model = find(asked)
+        check_texts(asked.texts, settings)
+        check_sentences("text", asked.texts)
+        found = await model.translate(asked.texts, search_of(asked, settings))
+        answers = [[Hypothesis(text=h.text, score=h.score, log_prob=h.log_prob) for h in best] for best in found]
+        return TranslateAnswer(model=model.name, translations=answers)
+
+    @router.post("/score", response_model_exclude_none=True)
+    async def score(asked: ScoreRequest) -> ScoreAnswer:
+        """The log-probability that a model gives to each translation, as `rela score` prints it."""
+        model, pairs = find(asked), pairs_of(asked, settings)
+        scores = [
+            Score(
+                log_prob=found.log_prob,
+                pieces=list(found.pieces) if asked.tokens else None,
+                log_probs=list(found.log_probs) if asked.tokens else None,
+            )
+            for found in await model.score(pairs)
+        ]
+        return ScoreAnswer(model=model.name, scores=scores)
+
+    @router.post("/align")
+    async def align(asked: PairsRequest) -> AlignAnswer:
+        """The word links of sentence pairs, as `rela align` prints them."""
+        model, pairs = find(asked), pairs_of(asked, settings)
+        found = await model.align(pairs)
+        return AlignAnswer(model=model.name, alignments=[[list(link) for link in links] for links in found])
+
+    return router
+
+
+def search_of(asked: TranslateRequest, settings: ServerSettings) -> Search:
+    """How a request wants its translations searched, if that is not too much."""
+    for name, value in (("beam", asked.beam or 1), ("nbest", asked.nbest)):
+        if value > settings.max_beam:
+            raise Refused(f"{name} is {value}; this server takes at most {settings.max_beam}")
+    return Search(asked.beam, asked.nbest, asked.length_penalty)
+
+
+def pairs_of(asked: PairsRequest, settings: ServerSettings) -> list[Pair]:
+    """The sentence pairs of a request, if they are not too many."""
+    pairs = [(pair.source, pair.target) for pair in asked.pairs]
+    check_texts([text for pair in pairs for text in pair], settings, count=len(pairs))
+    for name, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+        check_sentences(name, texts)
+    return pairs
+
+
+def describe(model: ServedModel) -> ModelDescription:
+    """A model as the server lists it."""
+    shape = model.translator.config.model
+    return ModelDescription(
+        name=model.name,
+        source=model.source,
+        target=model.target,
+        kinds=shape.attention_kinds,
+        max_subwords=shape.max_length - 1,
+    )

@@ -1,0 +1,238 @@
+"""LibreTranslate's interface, so that its clients work: /translate, /languages, /detect and what they ask besides.
+
+A request is JSON, a form (urlencoded or multipart) or a query string. A text may have several lines; each line is
+translated by itself, and the line structure is kept. Languages are not detected: a source "auto" is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from rela.server.keys import check_key, key_of
+from rela.server.languages import name_of
+from rela.server.limits import check_texts
+from rela.server.models import Search, ServedModel, ServedModels
+from rela.server.schemas import Error
+from rela.server.settings import ServerSettings
+from rela.web.refused import Busy, Refused
+from rela.web.replies import refusal
+
+FIELDS = {
+    "q": {
+        "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+        "description": "A text, or several.",
+        "example": "The dog is sleeping .",
+    },
+    "source": {"type": "string", "description": "Code of the source language.", "example": "en"},
+    "target": {"type": "string", "description": "Code of the target language.", "example": "de"},
+    "format": {"type": "string", "enum": ["text"], "description": "Only text."},
+    "alternatives": {"type": "integer", "minimum": 0, "description": "Further translations of each text."},
+    "api_key": {"type": "string", "description": "Where the server wants one."},
+}
+BODY = {
+    "required": True,
+    "content": {
+        kind: {"schema": {"type": "object", "required": ["q", "source", "target"], "properties": FIELDS}}
+        for kind in ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+    },
+}
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Error, "description": "The request cannot be answered."},
+    403: {"model": Error, "description": "No known API key came."},
+    408: {"model": Error, "description": "The request took too long to arrive."},
+    413: {"model": Error, "description": "The request is too large."},
+    500: {"model": Error, "description": "The model failed on this text."},
+    503: {"model": Error, "description": "Too many requests wait, or the server is stopping."},
+    504: {"model": Error, "description": "The answer took too long."},
+}
+ANSWER = {
+    "type": "object",
+    "required": ["translatedText"],
+    "properties": {
+        "translatedText": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+        "alternatives": {"type": "array"},
+    },
+}
+LANGUAGES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["code", "name", "targets"],
+        "properties": {
+            "code": {"type": "string"},
+            "name": {"type": "string"},
+            "targets": {"type": "array", "items": {"type": "string"}},
+        },
+    },
+}
+
+
+def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:
+    """The routes of LibreTranslate that this server has."""
+    router = APIRouter(tags=["LibreTranslate"])
+
+    async def read_asked(request: Request) -> dict[str, Any]:
+        fields = read_fields(request, await request.body())
+        try:
+            check_key(key_of(request) or as_text(fields, "api_key", ""), settings.api_keys)
+        except Refused as error:
+            raise Refused(f"{error}, or as api_key", 403) from None
+        return fields
+
+    @router.post(
+        "/translate",
+        responses={**REFUSALS, 200: {"content": {"application/json": {"schema": ANSWER}}}},
+        openapi_extra={"requestBody": BODY},
+    )
+    async def translate(request: Request) -> JSONResponse:
+        """Translate a text, or several."""
+        try:
+            return JSONResponse(await answer(models, settings, await read_asked(request)))
+        except Refused as error:
+            raise as_libretranslate(error) from None
+
+    @router.get("/languages", responses={200: {"content": {"application/json": {"schema": LANGUAGES}}}})
+    async def languages() -> JSONResponse:
+        """The source languages, each with the languages it can be translated to."""
+        targets: dict[str, list[str]] = {}
+        for model in models:
+            into = targets.setdefault(model.source, [])
+            into += [model.target] if model.target not in into else []
+        return JSONResponse([{"code": code, "name": name_of(code), "targets": into} for code, into in targets.items()])
+
+    @router.post("/detect", status_code=400, responses={400: REFUSALS[400]})
+    async def detect() -> JSONResponse:
+        """Refused: this server detects no languages."""
+        return refusal(f"this server detects no languages; wanted {sources_of(models)} as source", 400)
+
+    @router.get("/frontend/settings")
+    async def frontend_settings() -> dict[str, Any]:
+        """What LibreTranslate's web page asks for: limits, and what is not offered."""
+        first = next(iter(models))
+        codes = {"source": first.source, "target": first.target}
+        language = {side: {"code": code, "name": name_of(code)} for side, code in codes.items()}
+        return {
+            "apiKeys": bool(settings.api_keys),
+            "charLimit": settings.max_characters,
+            "filesTranslation": False,
+            "frontendTimeout": 500,
+            "keyRequired": bool(settings.api_keys),
+            "language": language,
+            "suggestions": False,
+            "supportedFilesFormat": [],
+        }
+
+    return router
+
+
+async def answer(models: ServedModels, settings: ServerSettings, fields: dict[str, Any]) -> dict[str, Any]:
+    """What LibreTranslate's clients get for the fields of a request."""
+    texts, several = texts_of(fields)
+    source, target = as_text(fields, "source"), as_text(fields, "target")
+    if source == "auto":
+        raise Refused(f"source is auto, and this server detects no languages; wanted {sources_of(models)}")
+    if (kind := as_text(fields, "format", "text")) != "text":
+        raise Refused(f"format is {kind[:40]!r}; this server takes text only")
+    alternatives = as_number(fields, "alternatives", settings.max_beam - 1)
+    model = models.find(None, source, target)
+    check_texts(texts, settings, count=sum(text.count("\n") + 1 for text in texts))
+    found = await translate_texts(model, texts, alternatives)
+    answers: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}
+    if alternatives:
+        answers["alternatives"] = [best[1:] for best in found] if several else found[0][1:]
+    return answers
+
+
+async def translate_texts(model: ServedModel, texts: list[str], alternatives: int) -> list[list[str]]:
+    """Of each text the best translation and `alternatives` others; the n-th best has the n-th best of each line."""
+    lines = [text.split("\n") for text in texts]
+    nbest = 1 + alternatives
+    beam = nbest if nbest > model.decode.beam else None
+    found = iter(await model.translate([line for text in lines for line in text], Search(beam, nbest)))
+    answers = []
+    for text in lines:
+        of_lines = [next(found) for _ in text]
+        ranks = range(max(len(best) for best in of_lines))
+        answers.append(["\n".join(best[min(rank, len(best) - 1)].text for best in of_lines) for rank in ranks])
+    return answers
+
+
+def read_fields(request: Request, body: bytes) -> dict[str, Any]:
+    """The fields of a request, whichever way they came."""
+    kind = request.headers.get("content-type", "")
+    name = kind.partition(";")[0].strip().lower()
+    if name == "application/json":
+        try:
+            fields = json.loads(body.decode("utf-8"))
+        except (ValueError, RecursionError):
+            raise Refused("the request is no valid JSON in UTF-8") from None
+        if not isinstance(fields, dict):
+            raise Refused("the request is no JSON object")
+        return fields
+    fields = dict(request.query_params)
+    try:
+        if name == "application/x-www-form-urlencoded":
+            fields |= dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=100))
+        elif name == "multipart/form-data":
+            fields |= multipart_fields(kind, body)
+    except ValueError:
+        raise Refused(f"the request is no valid {name} in UTF-8") from None
+    return fields
+
+
+def multipart_fields(content_type: str, body: bytes) -> dict[str, str]:
+    """The fields of a multipart form, which is a MIME message."""
+    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1")
+    message = BytesParser(policy=HTTP).parsebytes(head + body)
+    if not message.is_multipart():
+        raise ValueError("no parts")
+    fields = {}
+    for part in message.iter_parts():
+        name, content = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
+        if isinstance(name, str) and isinstance(content, bytes):
+            fields[name] = content.decode("utf-8")
+    return fields
+
+
+def texts_of(fields: dict[str, Any]) -> tuple[list[str], bool]:
+    """The texts to translate, and whether they came as a list."""
+    q = fields.get("q")
+    if isinstance(q, str):
+        return [q], False
+    if isinstance(q, list) and q and all(isinstance(text, str) for text in q):
+        return q, True
+    raise Refused("q is missing, or neither a text nor a list of texts")
+
+
+def as_text(fields: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise Refused(f"{name} is missing, or no text")
+    return value
+
+
+def as_number(fields: dict[str, Any], name: str, largest: int) -> int:
+    """A whole number of a form or of JSON; 0 if it is not there."""
+    value = fields.get(name, 0)
+    text = str(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= largest):
+        raise Refused(f"{name} is {str(value)[:40]!r}; wanted a whole number from 0 to {largest}")
+    return int(text)
+
+
+def sources_of(models: ServedModels) -> str:
+    return " or ".join(sorted({model.source for model in models}))
+
+
+def as_libretranslate(error: Refused) -> Refused:
+    """A refusal with the status that LibreTranslate's clients expect: 400 for whatever is wrong with a request."""
+    if isinstance(error, Busy) or error.status not in (404, 413, 422):
+        return error
+    return Refused(str(error), 400)

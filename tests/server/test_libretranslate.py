@@ -1,0 +1,128 @@
+"""LibreTranslate's clients are answered as they expect, whichever way they ask."""
+
+import json
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from tests.server.conftest import refused
+
+ASKED = {"q": "The dog sleeps .", "source": "en", "target": "de"}
+
+
+@pytest.fixture(scope="module")
+def best(translators):
+    """The best translation of a line."""
+    return lambda line: translators["en-de"].translate([line])[0]
+
+
+def test_json_forms_and_queries_say_the_same(client, best):
+    expected = {"translatedText": best(ASKED["q"])}
+    for answer in (
+        client.post("/translate", json=ASKED),
+        client.post("/translate", json=ASKED | {"format": "text", "api_key": "", "alternatives": 0, "unknown": 1}),
+        client.post("/translate", data=ASKED),
+        client.post("/translate", files={name: (None, value) for name, value in ASKED.items()}),
+        client.post("/translate", params=ASKED),
+        client.post("/translate/", json=ASKED, follow_redirects=True),
+    ):
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == expected
+
+
+def test_a_client_of_the_standard_library_works(client, best):
+    """As small clients do it: a form, urllib, and the keys of the answer."""
+    data = urllib.parse.urlencode({**ASKED, "q": "Käse & <Brot> +1 %"}).encode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{client.base_url}/translate", data, timeout=30) as answer:
+        assert json.load(answer)["translatedText"] == best("Käse & <Brot> +1 %")
+    with opener.open(f"{client.base_url}/languages", timeout=30) as answer:
+        codes = [language["code"] for language in json.load(answer)]
+    assert codes == ["en", "de"]
+
+
+def test_several_texts_come_back_as_several(client, best):
+    texts = ["The dog .", "", "The cat sleeps ."]
+    answer = client.post("/translate", json={**ASKED, "q": texts}).json()
+    assert answer == {"translatedText": [best(text) for text in texts]}
+
+
+def test_lines_are_translated_one_by_one_and_kept(client, best):
+    lines = ["The dog .", "", "  ", "The cat ."]
+    answer = client.post("/translate", data={**ASKED, "q": "\n".join(lines)}).json()
+    assert answer["translatedText"] == "\n".join(best(line) for line in lines)
+
+
+def test_alternatives_are_the_next_best(client, translators):
+    found = translators["en-de"].translate_nbest([ASKED["q"]], nbest=2)[0]
+    answer = client.post("/translate", json={**ASKED, "alternatives": 1}).json()
+    assert answer == {"translatedText": found[0].text, "alternatives": [found[1].text]}
+    wider = client.post("/translate", data={**ASKED, "alternatives": "3"}).json()
+    found = translators["en-de"].translate_nbest([ASKED["q"]], nbest=4, beam=4)[0]
+    assert wider == {"translatedText": found[0].text, "alternatives": [other.text for other in found[1:]]}
+    several = client.post("/translate", json={**ASKED, "q": [ASKED["q"], ""], "alternatives": 1}).json()
+    assert several == {"translatedText": [answer["translatedText"], ""], "alternatives": [answer["alternatives"], []]}
+
+
+def test_the_languages_are_those_of_the_models(client):
+    assert client.get("/languages").json() == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": ["en"]},
+    ]
+    settings = client.get("/frontend/settings").json()
+    assert settings["language"]["source"] == {"code": "en", "name": "English"}
+    assert (settings["keyRequired"], settings["charLimit"]) == (False, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"source": "auto"}, "detects no languages; wanted de or en"),
+        ({"source": "fr"}, "there is no model for source 'fr'"),
+        ({"target": "en"}, "there is no model"),
+        ({"target": None}, "target is missing"),
+        ({"q": None}, "q is missing"),
+        ({"q": []}, "q is missing"),
+        ({"q": [1]}, "q is missing"),
+        ({"q": {"a": "b"}}, "q is missing"),
+        ({"q": "x" * 100_001}, "100,001 characters"),
+        ({"q": "x\n" * 300}, "301 sentences"),
+        ({"q": "dog " * 200}, "subwords"),
+        ({"format": "docx"}, "format is 'docx'"),
+        ({"alternatives": 8}, "from 0 to 7"),
+        ({"alternatives": -1}, "from 0 to 7"),
+        ({"alternatives": "many"}, "from 0 to 7"),
+        ({"alternatives": 1e9}, "from 0 to 7"),
+        ({"alternatives": True}, "from 0 to 7"),
+    ],
+)
+def test_what_is_refused_says_why_with_status_400(client, change, says):
+    assert says in refused(client.post("/translate", json=ASKED | change), 400)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json", b"{"),
+        ("application/json", b'{"q": "\xff"}'),
+        ("application/json", b"[" * 100_000),
+        ("application/json", b"[]"),
+        ("application/json", b'{"q": "\\ud800", "source": "en", "target": "de"}'),
+        ("application/x-www-form-urlencoded", b"q=\xff&source=en&target=de"),
+        ("application/x-www-form-urlencoded", b"q=%ff&source=en&target=de"),
+        ("application/x-www-form-urlencoded", b"&".join([b"q=x"] * 200)),
+        ("multipart/form-data; boundary=b", b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n\xff\r\n--b--'),
+        ("multipart/form-data", b"--b--"),
+        ("multipart/form-data; boundary=", b""),
+        ("text/plain", b"q=x"),
+        ("é", b"q=x"),
+    ],
+)
+def test_broken_requests_are_refused(client, kind, body):
+    refused(client.post("/translate", content=body, headers={"content-type": kind.encode("latin-1")}), 400)
+
+
+def test_detection_is_refused_clearly(client):
+    for answer in (client.post("/detect", json={"q": "Hallo"}), client.post("/detect", data={"q": "Hallo"})):
+        assert refused(answer, 400) == "this server detects no languages; wanted de or en as source"
