@@ -16,6 +16,7 @@ from rela.attention.multihead import MultiheadAttention
 from rela.attention.reference import attention_weights
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
+from rela.errors import RunFailed
 from rela.packing import Packing, allowed_pairs
 
 # Pairs that are read, sorted by length and run through the model together.
@@ -110,8 +111,10 @@ def capture_batch(
         records = {}
         for type, weights in seen.items():
             queries, looked_at = tokens[type]
-            one = torch.stack([layer[i, :, : len(queries), : len(looked_at)] for layer in weights])
-            records[type] = AttentionRecord(kinds[type], type, one.cpu(), queries, looked_at)
+            one = torch.stack([layer[i, :, : len(queries), : len(looked_at)] for layer in weights]).cpu()
+            if not bool(one.isfinite().all()):
+                raise RunFailed(f"a weight of {type} attention is no finite number; are the model's weights too large?")
+            records[type] = AttentionRecord(kinds[type], type, one, queries, looked_at)
         answers.append(records)
     return answers
 

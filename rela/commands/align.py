@@ -163,4 +163,4 @@ def aer(
         read_hypotheses(hypothesis, hypothesis_one_based, hypothesis_flipped),
         read_links(gold, gold_one_based, gold_flipped),
     )
-    print(json.dumps(asdict(result)) if format == "json" else result)
+    print(json.dumps(asdict(result), allow_nan=False) if format == "json" else result)

@@ -138,7 +138,7 @@ def translation_line(number: int, rank: int, source: str, item: Any, nbest: int,
             "score": item.score,
             "log_prob": item.log_prob,
         }
-        return json.dumps(row if links is None else {**row, "alignment": links}, ensure_ascii=False)
+        return json.dumps(row if links is None else {**row, "alignment": links}, ensure_ascii=False, allow_nan=False)
     fields = [str(number)] if nbest > 1 else []
     fields += [f"{item.score:.6f}"] if scores else []
     return "\t".join([*fields, item.text] + ([] if links is None else [links]))
@@ -189,7 +189,7 @@ def score_line(item: Any, tokens: bool, format: str) -> str:
     """One score as it is printed."""
     if format == "jsonl":
         row = {"log_prob": item.log_prob, "pieces": item.pieces, "log_probs": item.log_probs}
-        return json.dumps(row, ensure_ascii=False)
+        return json.dumps(row, ensure_ascii=False, allow_nan=False)
     parts = " ".join(f"{piece}:{value:.4f}" for piece, value in zip(item.pieces, item.log_probs, strict=True))
     return f"{item.log_prob:.6f}" + (f"\t{parts}" if tokens else "")
 
@@ -225,7 +225,7 @@ def evaluate(
         )
     results = [measure(hypotheses, references) for measure in (bleu, chrf, tokenised_bleu)]
     if format == "json":
-        print(json.dumps([vars(result) for result in results]))
+        print(json.dumps([vars(result) for result in results], allow_nan=False))
     else:
         print("\n".join(map(str, results)))
 

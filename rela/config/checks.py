@@ -18,6 +18,13 @@ def require_at_least(config: object, smallest: int, *names: str) -> None:
         require(value >= smallest, name, value, f"at least {smallest}")
 
 
+def require_between(config: object, smallest: float, largest: float, *names: str) -> None:
+    """Raise unless each named field of `config` is in [smallest, largest]."""
+    for name in names:
+        value = getattr(config, name)
+        require(smallest <= value <= largest, name, value, f"{smallest:,} to {largest:,}")
+
+
 def require_positive(config: object, *names: str) -> None:
     """Raise unless each named field of `config` is a finite number above 0."""
     for name in names:

@@ -9,7 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from rela.config.checks import require, require_at_least, require_choice, require_fraction, require_positive
+from rela.config.checks import (
+    require,
+    require_at_least,
+    require_between,
+    require_choice,
+    require_fraction,
+    require_positive,
+)
 
 
 @dataclass(frozen=True)
@@ -185,6 +192,10 @@ class TrainConfig:
         require(self.average_last <= self.keep_last, "average_last", self.average_last, limit)
 
 
+MAX_BEAM = 1024
+"""Hypotheses of a sentence; each holds keys and values of its own."""
+
+
 @dataclass(frozen=True)
 class DecodeConfig:
     """How translations are searched; the defaults are the paper's."""
@@ -216,14 +227,14 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         require_at_least(self, 0, "top_k", "min_length", "no_repeat_ngram")
         require(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
-        require_at_least(self, 1, "beam")
-        require_at_least(self, 0, "length_penalty")
+        require_between(self, 1, MAX_BEAM, "beam")
+        require_between(self, 0, 10, "length_penalty")
         require_positive(self, "max_length_ratio")
-        require_at_least(self, 0, "max_length_extra")
+        require_between(self, 0, 1_000_000, "max_length_ratio", "max_length_extra")
         require(self.batch_tokens is None or self.batch_tokens >= 1, "batch_tokens", self.batch_tokens, "at least 1")
         require_choice(self, "engine", "auto", "reference", "graphs")
         require_choice(self, "precision", "auto", "bf16", "fp32", "int8")
-        require_positive(self, "temperature")
+        require_between(self, 0.001, 1000, "temperature")
 
 
 @dataclass(frozen=True)

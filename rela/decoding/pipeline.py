@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,8 @@ from rela.model.transformer import Transformer
 
 # Source tokens of a batch, unless asked for otherwise: what fills a GPU is more than a CPU has the memory for.
 GRAPHS_TOKENS, REFERENCE_TOKENS = 16_384, 4096
+# Hypotheses of a batch: a large beam must not need more memory than a small one.
+REFERENCE_ROWS = 4096
 SPECIAL = SpecialTokens(BOS, EOS, banned=(PAD, BOS, UNK))
 
 Read = Callable[[int], list[list[int]]]
@@ -120,7 +123,8 @@ class Pipeline:
         """Batches ready for search; None where the results so far should be given before the next is asked for."""
         graphs = self.engines.uses_graphs(request.decode)
         tokens = request.decode.batch_tokens or (GRAPHS_TOKENS if graphs else REFERENCE_TOKENS)
-        for lines in line_batches(read, request.window, tokens, MAX_SENTENCES if graphs else None, request.first):
+        most = MAX_SENTENCES if graphs else max(REFERENCE_ROWS // request.decode.beam, 1)
+        for lines in line_batches(read, request.window, tokens, most, request.first):
             yield None if lines is None else self.prepare(lines, request, graphs)
 
     def prepare(self, lines: LineBatch, request: Request, graphs: bool) -> PreparedBatch:
@@ -214,6 +218,8 @@ class Pipeline:
             with self.on_device(), self.engines.autocast(decode):
                 log_probs = self.engines.stepwise_engine(decode).score([pairs[i] for i in batch])
             for i, values in zip(batch, log_probs, strict=True):
+                if not all(map(math.isfinite, values)):
+                    raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
                 scores[i] = values
         return scores
 
@@ -233,8 +239,10 @@ def with_empty_lines(lines: LineBatch, found: PendingResults, nbest: int) -> Ite
     searched = found()
     for ids in lines.ids:
         hypotheses = next(searched) if ids else [Hypothesis((), 0.0, 0.0)]
+        if not all(math.isfinite(hypothesis.score) for hypothesis in hypotheses):
+            raise RunFailed("a translation has a score that is no number; are the model's weights too large?")
         if not hypotheses:
-            raise RunFailed("the model gives no translation a probability; are its weights numbers?")
+            raise RunFailed("the model gives no translation a probability; are the model's weights too large?")
         yield hypotheses[:nbest]
 
 

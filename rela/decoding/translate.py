@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from rela.config import Config, DecodeConfig
+from rela.config.schema import MAX_BEAM
 from rela.data.batching import Batch
 from rela.data.subwords import EOS, UNK, Subwords
 from rela.decoding.background import Gate
@@ -175,9 +176,10 @@ class Translator:
         are given. `first` is the number of the first line, for warnings and the random numbers of sampling.
         """
         refuse_str("lines", lines)
-        for name, value in (("nbest", nbest), ("window", window)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; wanted at least 1")
+        if window < 1:
+            raise ValueError(f"window is {window}; wanted at least 1")
+        if not 1 <= nbest <= MAX_BEAM:
+            raise ValueError(f"nbest is {nbest}; wanted 1 to {MAX_BEAM:,}")
         decode = with_options(self.config.decode, options)
         if decode.sampling:
             decode = dataclasses.replace(decode, beam=nbest)  # as many draws as are asked for, and all of them given

@@ -66,7 +66,7 @@ def export_page(start: dict[str, Any], views: Sequence[View]) -> str:
 
 def json_block(data: Any) -> str:
     """JSON that may stand inside a script element: no <, > or &, so nothing in it can end or open one."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
+from rela.errors import RunFailed
 from rela.explorer.export import PAGE, export_page, linked_files, static_file
 from rela.explorer.payload import View
 from rela.explorer.views import Views
@@ -108,7 +109,7 @@ async def work(making: Awaitable[View]) -> View:
         return await making
     except Refused:
         raise
-    except ValueError as error:
+    except (ValueError, RunFailed) as error:
         raise Refused(str(error)) from error
     except Exception as error:
         log.exception("a view failed")

@@ -88,7 +88,7 @@ def filter_corpus(
         write_kept(kept, source, target, kept_paths(out, kept_files))
     summary = summarise(scores, goodness, by, kept)
     with whole_file(summary_path(out)) as file:
-        file.write(json.dumps(asdict(summary), indent=1).encode() + b"\n")
+        file.write(json.dumps(asdict(summary), indent=1, allow_nan=False).encode() + b"\n")
     return summary
 
 

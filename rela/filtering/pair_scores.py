@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from rela.analysis.capture import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
+from rela.errors import RunFailed
 
 # Padded tokens of a batch; all cross attention weights and the logits of a batch are held at once.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
@@ -59,6 +61,8 @@ def score_batch(translator: Translator, ids: list[tuple[list[int], list[int]]]) 
     log_probs = torch.log_softmax(model.logits(hidden).float(), -1).gather(-1, batch.target_out[:, None])[:, 0].cpu()
     bounds = batch.target_packing.cu_seqlens.tolist()
     means = [sum(log_probs[bounds[i] : bounds[i + 1]].tolist()) / (bounds[i + 1] - bounds[i]) for i in range(len(ids))]
+    if not all(map(math.isfinite, means)):  # NaN attention, too, ends here
+        raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
     return [PairScore(null / count, mean) for null, count, mean in zip(nulls, rows, means, strict=True)]
 
 

@@ -65,11 +65,15 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load, load_file
 
     try:
-        return load_file(path) if is_utf8(path) else load(path.read_bytes())
+        weights = load_file(path) if is_utf8(path) else load(path.read_bytes())
     except FileNotFoundError:
         raise ModelFolderError(f"{path} is missing") from None
     except SafetensorError as error:
         raise ModelFolderError(f"{path} is damaged or truncated: {error}") from None
+    for name, tensor in weights.items():
+        if not bool(tensor.isfinite().all()):
+            raise ModelFolderError(f"{path}: {name} holds values that are no finite numbers")
+    return weights
 
 
 def unique_weights(model: Transformer) -> dict[str, Tensor]:

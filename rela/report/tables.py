@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rela.files import write_text
 from rela.report.figures import TABLES, Table, table_rows
@@ -25,7 +27,17 @@ def write_tables(report: Report, out: Path) -> None:
     for name in TABLES:
         if rows := table_rows(name, report):
             write_text(out / f"{name}.csv", csv_text(rows))
-    write_text(out / "report.json", json.dumps(numbers(report), ensure_ascii=False, indent=1, default=str) + "\n")
+    text = json.dumps(without_nan(numbers(report)), ensure_ascii=False, indent=1, default=str, allow_nan=False)
+    write_text(out / "report.json", text + "\n")
+
+
+def without_nan(value: Any) -> Any:
+    """The same with null for what is no finite number, which JSON cannot say."""
+    if isinstance(value, dict):
+        return {name: without_nan(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def csv_text(rows: Sequence[Row]) -> str:

@@ -298,6 +298,62 @@ def test_names_that_are_not_utf8(call, fails, model, texts):
     fails("info", odd("gone"), named="gone\\udcff is not a model folder")
 
 
+def scaled(model: Path, folder: Path, factor: float) -> Path:
+    """A copy of a model with one tensor multiplied."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in sorted(weights) if "cross" in name and "weight" in name)
+    save_file({**weights, name: weights[name] * factor}, folder / "model.safetensors")
+    return folder
+
+
+EVERY_MODEL_COMMAND = (
+    "translate {model} {source} --out {out}",
+    "translate {model} {source} --sampling --out {out}",
+    "translate {model} {source} --format jsonl --out {out}",
+    "score {model} {source} {target} --out {out}",
+    "align {model} {source} {target} --layer 2 --out {out}",
+    "filter {model} {source} {target} --keep 0.5 --out {out}",
+)
+
+
+@pytest.mark.parametrize(
+    ("factor", "named", "commands"),
+    [
+        (float("nan"), "cross", (*EVERY_MODEL_COMMAND, "average {model} --out {out}", "info {model}")),
+        (float("inf"), "holds values that are no finite numbers", EVERY_MODEL_COMMAND[:1]),
+        (1e38, "are the model's weights", EVERY_MODEL_COMMAND),
+    ],
+)
+def test_numbers_that_are_none_end_every_command(fails, model, texts, factor, named, commands):
+    bad = scaled(model, texts / "bad", factor)
+    for command in commands:
+        words = command.format(model=bad, source=texts / "source.en", target=texts / "target.de", out=texts / "o")
+        fails(*words.split(" "), named=named)
+        shutil.rmtree(texts / "o.parts", ignore_errors=True)
+        assert not list(texts.glob("o*")), command
+
+
+def test_settings_out_of_range_are_refused(fails, model, texts):
+    for option, value, name in (
+        ("--temperature", 1e39, "temperature"),
+        ("--temperature", 1e-39, "temperature"),
+        ("--temperature", "nan", "temperature"),
+        ("--max-length-ratio", 1e19, "max_length_ratio"),
+        ("--length-penalty", 500, "length_penalty"),
+        ("--beam", 99999, "beam"),
+        ("--nbest", 10**6, "nbest"),
+    ):
+        fails("translate", model, texts / "source.en", "--sampling", option, value, named=f"{name} is ")
+    translator = Translator.load(model, "cpu")
+    with pytest.raises(ValueError, match="nbest is 1000000; wanted 1 to 1,024"):
+        translator.translate_nbest(SOURCES[:1], nbest=10**6, sampling=True)
+    with pytest.raises(ValueError, match=r"temperature is 1e\+39; wanted 0.001 to 1,000"):
+        translator.translate(SOURCES[:1], sampling=True, temperature=1e39)
+
+
 def test_damaged_models(fails, model, texts, tmp_path):
     def copy(name: str) -> Path:
         return Path(shutil.copytree(model, tmp_path / name))
