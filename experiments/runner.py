@@ -219,7 +219,8 @@ def train_model(config: Config, options: Options, folder: Path, deadline: float)
     """The folder of the trained model; a run that an earlier command began is continued."""
     forget_compiled()
     # The row keeps the configuration as the repository has it; the folders are this machine's.
-    data = replace(config.data, directory=str(prepared(config, options)))
+    root = options.data / Path(config.data.root).name
+    data = replace(config.data, root=str(root), directory=str(prepared(config, options)))
     settings = replace(config.train, directory=str(folder), tensorboard=False)
     try:
         with stop_at(deadline) if options.resumable else contextlib.nullcontext():

@@ -95,7 +95,7 @@ def replace_folder(fresh: Path, path: Path) -> None:
     Where it cannot, a process killed between two renames leaves the old folder as .NAME.PROCESS.old, and
     `remove_leftovers` gives it back its name.
     """
-    for file in fresh.iterdir():  # a name must not reach the disk before what it names
+    for file in fresh.rglob("*"):  # a name must not reach the disk before what it names
         synchronise(file)
     if not path.exists():
         os.replace(fresh, path)
@@ -105,6 +105,14 @@ def replace_folder(fresh: Path, path: Path) -> None:
         os.replace(path, old)
         os.replace(fresh, path)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder; it is whole under its name, or has none any more, wherever the process is killed."""
+    unnamed = temporary(path, "new")
+    shutil.rmtree(unnamed, ignore_errors=True)
+    os.replace(path, unnamed)
+    shutil.rmtree(unnamed, ignore_errors=True)
 
 
 def temporary(path: Path, state: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterable
@@ -51,16 +50,12 @@ def model_folders(paths: Iterable[Path | str]) -> list[Path]:
     return [find_model(path) for path in paths if Path(path).is_dir()]
 
 
-MODEL_FILES = re.compile(
-    r"(model|optimiser)\.safetensors|config\.yaml|subwords\.model|(progress|finished)\.json|align\w*\.\w+"
-)
-"""What `rela` itself writes into a model folder or a checkpoint."""
-
-
 def check_only_ours(folder: Path) -> None:
-    """Refuse to replace a model folder that holds files of somebody else, which would be deleted."""
-    for file in sorted(folder.glob("*")) if (folder / "model.safetensors").is_file() else ():
-        if not MODEL_FILES.fullmatch(file.name):
+    """Refuse to replace a model folder that holds files of somebody else, which would then lie beside another model."""
+    from rela.model.folder import OURS, WEIGHTS
+
+    for file in sorted(folder.glob("*")) if (folder / WEIGHTS).is_file() else ():
+        if not OURS.fullmatch(file.name):
             raise ValueError(f"{folder} holds {file.name}, which would be lost; move it away or write elsewhere")
 
 

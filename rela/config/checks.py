@@ -25,6 +25,13 @@ def require_between(config: object, smallest: float, largest: float, *names: str
         require(smallest <= value <= largest, name, value, f"{smallest:,} to {largest:,}")
 
 
+def require_at_most(config: object, largest: int, *names: str) -> None:
+    """Raise unless each named field of `config` is `largest` or less."""
+    for name in names:
+        value = getattr(config, name)
+        require(value <= largest, name, value, f"at most {largest:,}")
+
+
 def require_positive(config: object, *names: str) -> None:
     """Raise unless each named field of `config` is a finite number above 0."""
     for name in names:

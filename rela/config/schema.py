@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from rela.config.checks import (
     require,
     require_at_least,
+    require_at_most,
     require_between,
     require_choice,
     require_fraction,
@@ -113,6 +114,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         require_at_least(self, 1, "vocabulary_size", "width", "heads", "encoder_layers", "decoder_layers")
         require_at_least(self, 1, "feed_forward", "max_length")
+        require_at_most(self, 1000, "encoder_layers", "decoder_layers")
+        require_at_most(self, 1 << 20, "max_length")
         require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width {self.width}")
         require_fraction(self, "dropout", "attention_dropout")
         require(0 < self.query_key_gain < math.inf, "query_key_gain", self.query_key_gain, "a number above 0")

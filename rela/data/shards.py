@@ -242,7 +242,7 @@ class PreparedCorpus:
 
 def ids_folder(directory: Path, meta: dict[str, Any]) -> Path:
     """The folder of ids that a preparation is made of."""
-    return directory / meta.get("ids", IDS)
+    return directory / str(meta.get("ids", IDS))
 
 
 def vocabulary_path(directory: Path, meta: dict[str, Any]) -> Path:

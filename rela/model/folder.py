@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
+import shutil
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from rela.config import Config, from_dict, read_yaml, save_config
@@ -13,6 +20,14 @@ from rela.files import replacing_folder
 from rela.model.transformer import Transformer
 
 WEIGHTS, CONFIG, SUBWORDS = "model.safetensors", "config.yaml", "subwords.model"
+OURS = re.compile(
+    r"(model|optimiser)\.safetensors|config\.yaml|subwords\.model|(progress|finished)\.json|align\w*\.\w+"
+)
+"""The files that belong to the model of a folder or checkpoint, and go with it."""
+SUBWORDS_HASH = "subwords_sha256"
+"""The entry of the weights' own metadata that names their subword model."""
+LARGEST_HEADER = 100_000_000
+"""Bytes; what safetensors itself allows."""
 
 
 class ModelFolderError(ValueError):
@@ -20,15 +35,21 @@ class ModelFolderError(ValueError):
 
 
 def save_folder(path: str | Path, config: Config, weights: dict[str, Tensor], subwords: bytes) -> None:
-    """Write a model folder; an existing one is replaced only when the new one is complete, anything else never."""
+    """Write a model folder; an existing one is replaced only when the new one is complete, anything else never.
+
+    Files in the folder that are no part of a model stay in it.
+    """
     path = Path(path)
     if path.exists() and not is_replaceable(path):
         raise ModelFolderError(f"{path} is there and is no model folder; it is not replaced by one")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing_folder(path) as fresh:
-        save_weights(weights, fresh / WEIGHTS)
+        save_weights(weights, fresh / WEIGHTS, subwords)
         save_config(config, fresh / CONFIG)
         (fresh / SUBWORDS).write_bytes(subwords)
+        for file in path.iterdir() if path.is_dir() else ():
+            if not OURS.fullmatch(file.name):
+                shutil.copy2(file, fresh / file.name, follow_symlinks=False)
 
 
 def is_replaceable(path: Path) -> bool:
@@ -39,17 +60,18 @@ def is_replaceable(path: Path) -> bool:
     return not inside or ((path / WEIGHTS).is_file() and not any(item.is_dir() for item in inside))
 
 
-def save_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Tensors to a safetensors file."""
+def save_weights(weights: dict[str, Tensor], path: Path, subwords: bytes | None = None) -> None:
+    """Tensors to a safetensors file, with the hash of the subword model that they were trained with."""
     from safetensors import SafetensorError
     from safetensors.torch import save, save_file
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    metadata = None if subwords is None else {SUBWORDS_HASH: hashlib.sha256(subwords).hexdigest()}
     try:
         if is_utf8(path):
-            save_file(tensors, path)
+            save_file(tensors, path, metadata)
         else:
-            path.write_bytes(save(tensors))
+            path.write_bytes(save(tensors, metadata))
     except SafetensorError as error:  # also what a full disk comes as
         raise OSError(f"{path} could not be written: {error}") from None
 
@@ -76,6 +98,31 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
+@dataclass(frozen=True)
+class Header:
+    """What a safetensors file says of its tensors before any of them is read."""
+
+    shapes: dict[str, list[int]]
+    metadata: dict[str, str]
+
+
+def read_header(path: Path) -> Header:
+    """The header of a safetensors file, or a one-line error that names it."""
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > LARGEST_HEADER:
+                raise ValueError(f"a header of {size} bytes")
+            header = json.loads(file.read(size))
+        metadata = header.pop("__metadata__", None) or {}
+        shapes = {name: [int(size) for size in tensor["shape"]] for name, tensor in header.items()}
+        return Header(shapes, dict(metadata))
+    except FileNotFoundError:
+        raise ModelFolderError(f"{path} is missing") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ModelFolderError(f"{path} is damaged or truncated: {' '.join(str(error).split())[:200]}") from None
+
+
 def unique_weights(model: Transformer) -> dict[str, Tensor]:
     """The state dict without second names of tied tensors."""
     seen: set[int] = set()
@@ -89,19 +136,22 @@ def unique_weights(model: Transformer) -> dict[str, Tensor]:
 
 def load_into(model: Transformer, weights: dict[str, Tensor], where: str) -> None:
     """Put stored weights into a model whose shape they must fit."""
+    check_shapes(model, {name: list(tensor.shape) for name, tensor in weights.items()}, where)
+    model.load_state_dict(weights, strict=False)
+
+
+def check_shapes(model: Transformer, found: Mapping[str, list[int]], where: str) -> None:
+    """Refuse tensors of other names or shapes than those of a model."""
     wanted = unique_weights(model)
-    if missing := sorted(wanted.keys() - weights.keys()):
+    if missing := sorted(wanted.keys() - found.keys()):
         raise ModelFolderError(f"{where} lacks {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")
-    if extra := sorted(weights.keys() - wanted.keys()):
+    if extra := sorted(found.keys() - wanted.keys()):
         raise ModelFolderError(
             f"{where} holds {', '.join(extra[:3])}{' …' if len(extra) > 3 else ''}, which the config does not know"
         )
     for name, tensor in wanted.items():
-        if weights[name].shape != tensor.shape:
-            raise ModelFolderError(
-                f"{where}: {name} is {list(weights[name].shape)}; the config wants {list(tensor.shape)}"
-            )
-    model.load_state_dict(weights, strict=False)
+        if found[name] != list(tensor.shape):
+            raise ModelFolderError(f"{where}: {name} is {found[name]}; the config wants {list(tensor.shape)}")
 
 
 def find_model(path: str | Path) -> Path:
@@ -129,9 +179,25 @@ def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
         config = from_dict(Config, read_yaml(path / CONFIG), str(path / CONFIG))
     except ValueError as error:
         raise ModelFolderError(str(error)) from None
-    try:
-        model = Transformer(config.model)
-    except ValueError as error:  # an attention kind, say, that there is not
-        raise ModelFolderError(f"{path / CONFIG}: {error}") from None
+    header, subwords = read_header(path / WEIGHTS), (path / SUBWORDS).read_bytes()
+    check_header(header, config, path)
+    trained_with = header.metadata.get(SUBWORDS_HASH)  # None in folders of older versions
+    if trained_with is not None and trained_with != hashlib.sha256(subwords).hexdigest():
+        raise ModelFolderError(f"{path / SUBWORDS} is not the subword model that {WEIGHTS} beside it was trained with")
+    model = Transformer(config.model)
     load_into(model, load_weights(path / WEIGHTS), str(path / WEIGHTS))
-    return model.eval(), config, (path / SUBWORDS).read_bytes()
+    return model.eval(), config, subwords
+
+
+def check_header(header: Header, config: Config, path: Path) -> None:
+    """Refuse a config whose model is not the one of the weights, before memory is taken for either."""
+    layers = config.model.encoder_layers + config.model.decoder_layers
+    if layers > len(header.shapes):
+        held = f"{path / WEIGHTS} holds {len(header.shapes)} tensors"
+        raise ModelFolderError(f"{path / CONFIG} wants {layers} layers, and {held}")
+    try:
+        with torch.device("meta"):  # shapes without memory
+            model = Transformer(config.model)
+    except (ValueError, RuntimeError) as error:  # an attention kind that there is not, a size beyond all memory
+        raise ModelFolderError(f"{path / CONFIG}: {' '.join(str(error).split())}") from None
+    check_shapes(model, header.shapes, str(path / WEIGHTS))

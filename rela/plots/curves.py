@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,18 +22,48 @@ def log_of(path: str | Path) -> Path:
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a run's log; a folder stands for the log.jsonl in it."""
+    """The rows of a run's log; a folder stands for the log.jsonl in it.
+
+    A line that is no JSON, as a process leaves it that is killed while it writes, is left out with a warning; JSON that
+    is no row of a log is an error.
+    """
     path = log_of(path)
-    rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    rows, torn = [], []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+        if not line:
+            continue
         try:
             row = json.loads(line)
-            rows.append({**row, "event": row["event"], "step": row["step"]})
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path}, line {number}: wanted a row of a training log") from None
+        except (ValueError, RecursionError):
+            torn.append(number)
+            continue
+        if not is_row(row):
+            raise ValueError(f"{path}, line {number}: wanted a row of a training log")
+        rows.append(row)
     if not any(row["event"] == "train" for row in rows):
         raise ValueError(f"{path} holds no training step")
+    if torn:
+        more = f" and {len(torn) - 1} more" if len(torn) > 1 else ""
+        warnings.warn(f"{path}: line {torn[0]}{more} is damaged and left out", stacklevel=2)
     return rows
+
+
+def is_row(row: Any) -> bool:
+    """Whether a value is a row of a log, with the numbers that are drawn of its event; a NaN is logged as null."""
+    if not isinstance(row, dict) or not isinstance(row.get("event"), str) or not is_number(row.get("step")):
+        return False
+    drawn = {"train": ("nll", "tokens_per_second"), "valid": ("nll",)}.get(row["event"], ())
+    return all(name in row and (row[name] is None or is_number(row[name])) for name in drawn)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number that can be drawn."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def as_drawn(rows: Sequence[Row], name: str) -> list[float]:
+    """A column of rows; what is missing is not drawn."""
+    return [math.nan if row[name] is None else row[name] for row in rows]
 
 
 def training_curves(logs: Mapping[str, Sequence[Row]]) -> tuple[Axes, Axes]:
@@ -43,13 +75,12 @@ def training_curves(logs: Mapping[str, Sequence[Row]]) -> tuple[Axes, Axes]:
         valid = [row for row in rows if row["event"] == "valid"]
         style = styles[name]
         line = {"color": style.color, "linewidth": 1.4}
-        losses.plot([row["step"] for row in train], [row["nll"] for row in train], linestyle=SOLID, label=name, **line)
+        losses.plot([row["step"] for row in train], as_drawn(train, "nll"), linestyle=SOLID, label=name, **line)
         marks = {"marker": style.marker, "markersize": style.size, "markeredgecolor": "white", **line}
-        steps, values = [row["step"] for row in valid], [row["nll"] for row in valid]
+        steps, values = [row["step"] for row in valid], as_drawn(valid, "nll")
         losses.plot(steps, values, linestyle=DASHED, label=f"{name}, validation", **marks)
-        speeds.plot(
-            [row["step"] for row in train], [row["tokens_per_second"] / 1000 for row in train], label=name, **line
-        )
+        thousands = [speed / 1000 for speed in as_drawn(train, "tokens_per_second")]
+        speeds.plot([row["step"] for row in train], thousands, label=name, **line)
     for axes, title in (
         (losses, "negative log-likelihood a token (nats)"),
         (speeds, "thousand target tokens a second"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -14,21 +16,39 @@ from torch import Tensor
 
 from rela.config import Config, save_config
 from rela.errors import RunFailed
-from rela.files import replacing_folder, write_text
+from rela.files import remove_folder, remove_leftovers, replacing_folder, write_text
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, save_weights
 
 OPTIMISER, PROGRESS, FINISHED = "optimiser.safetensors", "progress.json", "finished.json"
 OPTIMISER_PARTS = "optimiser"
 """A folder instead of the file OPTIMISER, where each process has written its part: see rela.training.sharding."""
-REQUIRED = {"step", "position", "best_loss", "bad_validations", "batches", "data"}
+CHECKSUMS = "checksums"
+"""The entry of the progress file with the SHA-256 of each file beside it."""
+TYPES: dict[str, Any] = {
+    "step": int,
+    "position": (dict, NoneType),
+    "best_loss": (int, float, NoneType),
+    "bad_validations": int,
+    "batches": int,
+    "data": list,
+    "fingerprints": (dict, NoneType),  # None: older versions did not write them
+    CHECKSUMS: (dict, NoneType),
+}
+REQUIRED = TYPES.keys() - {"fingerprints", CHECKSUMS}
+OPTIMISERS = 2
+"""Checkpoints that keep their optimiser: when the newest is damaged, a run goes on from the one before."""
 
 
 class CheckpointError(RunFailed):
-    """A checkpoint that could not be written or read."""
+    """A checkpoint that could not be written or read, or is of another run."""
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A checkpoint whose files are not what was written."""
 
 
 class Checkpoints:
-    """The numbered checkpoints of one run, newest last; only the newest keeps its optimiser."""
+    """The numbered checkpoints of one run, newest last; the newest two keep their optimisers."""
 
     def __init__(self, directory: Path, keep: int) -> None:
         self.directory, self.keep = directory, keep
@@ -38,10 +58,23 @@ class Checkpoints:
         found = [path for path in self.directory.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
         return sorted((path for path in found if (path / PROGRESS).is_file()), key=step_of)
 
+    def resumable(self) -> list[Path]:
+        """Checkpoints that a run can go on from, newest first."""
+        kept = (path for path in reversed(self.paths()))
+        return [path for path in kept if (path / OPTIMISER).is_file() or (path / OPTIMISER_PARTS).is_dir()]
+
     def latest(self) -> Path | None:
         """The newest checkpoint a run can go on from."""
-        whole = [path for path in self.paths() if (path / OPTIMISER).is_file() or (path / OPTIMISER_PARTS).is_dir()]
-        return whole[-1] if whole else None
+        return next(iter(self.resumable()), None)
+
+    def set_aside(self, path: Path) -> Path:
+        """Give a damaged checkpoint a name under which no run looks for one."""
+        aside = path.with_name(f"damaged-{path.name}")
+        number = 1
+        while aside.exists():
+            number += 1
+            aside = path.with_name(f"damaged-{path.name}-{number}")
+        return path.rename(aside)
 
     def save(
         self,
@@ -58,17 +91,18 @@ class Checkpoints:
         path = self.directory / f"step-{progress['step']:07d}"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            for leftover in self.directory.glob(".step-*"):  # of a process killed while it was writing
-                shutil.rmtree(leftover, ignore_errors=True)
+            remove_leftovers(self.directory)
             with replacing_folder(path) as fresh:
-                save_weights(weights, fresh / WEIGHTS)
+                save_weights(weights, fresh / WEIGHTS, subwords)
                 if isinstance(optimiser, Path):
                     optimiser.rename(fresh / OPTIMISER_PARTS)
                 else:
                     save_weights(optimiser, fresh / OPTIMISER)
                 save_config(config, fresh / CONFIG)
                 (fresh / SUBWORDS).write_bytes(subwords)
-                (fresh / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
+                written = sorted(file for file in fresh.rglob("*") if file.is_file())
+                checksums = {file.relative_to(fresh).as_posix(): checksum(file) for file in written}
+                (fresh / PROGRESS).write_text(json.dumps({**progress, CHECKSUMS: checksums}), encoding="utf-8")
         except Exception as error:  # safetensors wraps a full disk in an error type of its own
             older = self.latest()
             left = f"the last whole one is {older.name}" if older else "there is none before it"
@@ -77,11 +111,11 @@ class Checkpoints:
         return path
 
     def prune(self) -> None:
-        """Drop all but the newest `keep`, and the optimiser of all but the newest."""
+        """Drop all but the newest `keep`, and the optimisers of all but the newest two."""
         paths = self.paths()
         for path in paths[: -self.keep]:
-            shutil.rmtree(path, ignore_errors=True)
-        for path in paths[-self.keep : -1]:
+            remove_folder(path)
+        for path in paths[-self.keep : -OPTIMISERS]:
             (path / OPTIMISER).unlink(missing_ok=True)
             shutil.rmtree(path / OPTIMISER_PARTS, ignore_errors=True)
 
@@ -90,12 +124,23 @@ class Checkpoints:
         """(progress, weights, optimiser) of a checkpoint; the optimiser as tensors, or as a folder of parts."""
         try:
             progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path / PROGRESS} is damaged: {error}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise DamagedCheckpoint(f"{path / PROGRESS} is damaged: {error}") from None
         if not isinstance(progress, dict) or not progress.keys() >= REQUIRED:
-            raise CheckpointError(f"{path / PROGRESS} is damaged; wanted {', '.join(sorted(REQUIRED))} in it")
+            raise DamagedCheckpoint(f"{path / PROGRESS} is damaged; wanted {', '.join(sorted(REQUIRED))} in it")
+        if wrong := [name for name, right in TYPES.items() if not isinstance(progress.get(name), right)]:
+            raise DamagedCheckpoint(f"{path / PROGRESS} is damaged: {wrong[0]} is {str(progress.get(wrong[0]))[:40]}")
+        for name, written in (progress.pop(CHECKSUMS, None) or {}).items():
+            if not (path / name).is_file() or checksum(path / name) != written:
+                raise DamagedCheckpoint(f"{path / name} is damaged or truncated: it is not what was written")
         parts = path / OPTIMISER_PARTS
         return progress, load_weights(path / WEIGHTS), parts if parts.is_dir() else load_weights(path / OPTIMISER)
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def step_of(path: Path) -> int:
@@ -114,11 +159,13 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, _, field = name.partition(".")
+        if not index.isdecimal():
+            raise DamagedCheckpoint(f"the optimiser's state holds {name!r}; wanted names such as 0.exp_avg")
         state.setdefault(int(index), {})[field] = tensor
     whole = optimiser.state_dict()
     count = sum(len(group["params"]) for group in whole["param_groups"])
     if set(state) != set(range(count)):
-        raise CheckpointError(f"the optimiser's state has {len(state)} parameters; the model has {count}")
+        raise DamagedCheckpoint(f"the optimiser's state has {len(state)} parameters; the model has {count}")
     optimiser.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
 
 

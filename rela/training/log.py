@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+BLOCK = 1 << 16
 
 
 class TrainingLog:
@@ -22,6 +25,7 @@ class TrainingLog:
 
     def __init__(self, directory: Path, total: int, tensorboard: bool, quiet: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        cut_torn_row(directory / "log.jsonl")
         self.file = open(directory / "log.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
         self.board = open_tensorboard(directory / "tensorboard") if tensorboard else None
         self.total, self.quiet = total, quiet
@@ -101,6 +105,24 @@ class Meter:
         began = time.monotonic()
         yield
         self.since += time.monotonic() - began
+
+
+def cut_torn_row(path: Path) -> None:
+    """Cut off a last row without its line end, which a killed process or a full disk left."""
+    if not path.exists():
+        return
+    with open(path, "rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        kept = end
+        while kept > 0:
+            start = max(kept - BLOCK, 0)
+            file.seek(start)
+            found = file.read(kept - start).rfind(b"\n")
+            kept = start + found + 1 if found >= 0 else start
+            if found >= 0:
+                break
+        if kept < end:
+            file.truncate(kept)
 
 
 def open_tensorboard(directory: Path) -> Any:

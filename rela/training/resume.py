@@ -12,9 +12,15 @@ import torch
 from torch import Tensor
 
 from rela.config import Config, from_dict, read_yaml, to_dict
-from rela.model.folder import CONFIG, SUBWORDS, load_into, unique_weights
+from rela.model.folder import CONFIG, SUBWORDS, ModelFolderError, load_into, unique_weights
 from rela.model.transformer import Transformer
-from rela.training.checkpoint import CheckpointError, Checkpoints, optimiser_tensors, restore_optimiser
+from rela.training.checkpoint import (
+    CheckpointError,
+    Checkpoints,
+    DamagedCheckpoint,
+    optimiser_tensors,
+    restore_optimiser,
+)
 from rela.training.sharding import like, read_parts
 from rela.training.watchdog import Watchdog
 
@@ -97,6 +103,26 @@ def progress_of(state: RunState, experiment: Experiment) -> dict[str, Any]:
     }
 
 
+def resume_newest(
+    checkpoints: Checkpoints, experiment: Experiment, learner: Learner
+) -> tuple[RunState, dict[Path, str]]:
+    """The state of the run's newest whole checkpoint, and the damaged ones that are newer, with what is wrong.
+
+    A new run has neither. If no checkpoint is whole, what is wrong with the newest is raised.
+    """
+    damaged: dict[Path, str] = {}
+    first: ValueError | RuntimeError | None = None
+    for path in checkpoints.resumable():
+        try:
+            return resume(path, experiment, learner), damaged
+        except (DamagedCheckpoint, ModelFolderError) as error:
+            first = first or error
+            damaged[path] = str(error)
+    if first is not None:
+        raise first
+    return RunState(), {}
+
+
 def resume(path: Path, experiment: Experiment, learner: Learner) -> RunState:
     """The state of the run that wrote a checkpoint; its weights, optimiser and word counts are put into `learner`."""
     progress, weights, optimiser = Checkpoints.load(path)
@@ -106,7 +132,7 @@ def resume(path: Path, experiment: Experiment, learner: Learner) -> RunState:
     load_into(learner.model, weights, str(path))
     tensors = learner.stored_tensors(optimiser)
     if WORD_COUNTS not in tensors:
-        raise CheckpointError(f"{path} lacks {WORD_COUNTS} in its optimiser")
+        raise DamagedCheckpoint(f"{path} lacks {WORD_COUNTS} in its optimiser")
     learner.watchdog.counts = tensors.pop(WORD_COUNTS)
     restore_optimiser(learner.optimiser, tensors)
     best = math.inf if progress["best_loss"] is None else progress["best_loss"]
@@ -121,7 +147,7 @@ def check_same_run(path: Path, progress: dict[str, Any], experiment: Experiment)
         raise CheckpointError(f"{path} was trained with another vocabulary than that of {directory}")
     if progress["data"] != experiment.data:
         raise CheckpointError(f"{path} was trained on other text than what is in {directory}")
-    check_same_text(path, progress.get("fingerprints", {}), experiment)
+    check_same_text(path, progress.get("fingerprints") or {}, experiment)
     if progress["batches"] != experiment.batches:
         changed = f"{progress['batches']} batches a step, and now it is {experiment.batches}"
         advice = "keep train.accumulate times the number of processes as it was"
@@ -142,7 +168,10 @@ def check_same_text(path: Path, before: dict[str, str | None], experiment: Exper
 
 def check_same_experiment(path: Path, config: Config, step: int = 0) -> None:
     """Refuse to go on with a run of another experiment: same data and model, same settings that shape the result."""
-    before, now = to_dict(from_dict(Config, read_yaml(path), str(path))), to_dict(config)
+    try:
+        before, now = to_dict(from_dict(Config, read_yaml(path), str(path))), to_dict(config)
+    except (ValueError, OSError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged: {error}") from None
     for section in ("model", "train"):
         for key, value in now[section].items():
             if key not in FREE and before[section][key] != value:

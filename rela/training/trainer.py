@@ -20,6 +20,7 @@ from rela.config import Config, save_config
 from rela.data.batching import Batch, BatchStream, PreparedCorpus
 from rela.data.subwords import Subwords
 from rela.device import has_bf16
+from rela.files import remove_leftovers
 from rela.model.folder import load_into, save_folder
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import CheckpointError, Checkpoints, average_weights, is_average_of, mark_average
@@ -29,7 +30,7 @@ from rela.training.log import Meter, TrainingLog
 from rela.training.loss import Objective, objective_inputs
 from rela.training.optimiser import apply_gradients, make_optimiser, rate_of, set_rate
 from rela.training.processes import Processes, alone_in, join_processes
-from rela.training.resume import Experiment, Learner, RunState, progress_of, resume
+from rela.training.resume import Experiment, Learner, RunState, progress_of, resume_newest
 from rela.training.schedule import centring_share, cooled, inverse_square_root
 from rela.training.sharding import is_finite, shard, whole_weights, write_parts
 from rela.training.stop import StopRequest
@@ -38,6 +39,8 @@ from rela.training.watchdog import Watchdog
 
 TakeSteps = Callable[[list[Batch], int], Tensor]
 """(the batches of one optimiser step, their target tokens over all processes) → [loss, nll] sums; trains."""
+PARTS = ".optimiser"
+"""A folder in the run's directory to which processes write their parts of the optimiser."""
 VALIDATION_TOKENS = 8192
 """A validation batch has at most so many target tokens."""
 
@@ -118,8 +121,7 @@ class Trainer:
 
     def run(self) -> Path:
         """Train to the end, then write the average of the last checkpoints as the finished model."""
-        if (checkpoint := self.checkpoints.latest()) is not None:
-            self.state = resume(checkpoint, self.experiment, self.learner)
+        self.resume()
         finished = self.directory / "model"
         over = self.state.step >= self.settings.steps or self.out_of_patience()
         if over and is_average_of(finished, self.state.step, self.settings.average_last):
@@ -137,6 +139,20 @@ class Trainer:
         if self.stop.asked:
             raise KeyboardInterrupt
         return finished
+
+    def resume(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one; put damaged ones aside, and clear what was left."""
+        self.state, damaged = resume_newest(self.checkpoints, self.experiment, self.learner)
+        self.processes.wait()  # all have read what the first one now renames
+        if not self.processes.first:
+            return
+        for path, wrong in damaged.items():
+            aside = self.checkpoints.set_aside(path)
+            goes_on = f"it is now {aside.name}, and the run goes on from step {self.state.step}"
+            warnings.warn(f"{wrong}; {goes_on}", stacklevel=2)
+        for folder in (self.directory, self.checkpoints.directory):
+            remove_leftovers(folder)
+        shutil.rmtree(self.directory / PARTS, ignore_errors=True)
 
     def open_log(self) -> TrainingLog:
         """The run's log, in its directory, which is made and gets the configuration."""
@@ -323,7 +339,7 @@ class Trainer:
         weights = whole_weights(self.model, self.processes)
         optimiser: dict[str, Tensor] | Path = self.learner.tensors()
         if self.sharded:
-            parts = self.directory / ".optimiser"
+            parts = self.directory / PARTS
             write_parts(parts, self.learner.tensors(), self.processes)
             optimiser = parts
         failure = ""

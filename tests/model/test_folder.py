@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+import tracemalloc
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
-from rela.config import Config, load_config, save_config
+from rela.config import Config, load_config, read_yaml, save_config
 from rela.model import folder as folder_module
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_folder, save_folder, unique_weights
 from tests.model.model_cases import hidden_states, make, random_pairs, small
@@ -148,3 +151,55 @@ def test_too_few_and_too_many_weights_are_named(folder):
 def test_a_wrong_config_is_named(folder, text, named):
     (folder / CONFIG).write_text(text)
     assert named in damaged(folder, CONFIG)
+
+
+def test_another_subword_model_of_the_same_size_is_refused(folder):
+    (folder / SUBWORDS).write_bytes(b"the foreign model")
+    assert "is not the subword model that model.safetensors beside it was trained with" in damaged(folder, SUBWORDS)
+
+
+def test_folders_of_older_versions_name_no_subword_model_and_are_loaded(folder):
+    save_file(load_file(folder / WEIGHTS), folder / WEIGHTS)
+    (folder / SUBWORDS).write_bytes(b"any model")
+    assert load_folder(folder)[2] == b"any model"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"encoder_layers": 10**9}, CONFIG),
+        ({"decoder_layers": 1000}, CONFIG),
+        ({"width": 10**9, "heads": 1}, CONFIG),
+        ({"width": 24 * 1000}, WEIGHTS),
+        ({"feed_forward": 10**12}, WEIGHTS),
+        ({"vocabulary_size": 10**12}, WEIGHTS),
+        ({"max_length": 10**12}, CONFIG),
+    ],
+)
+def test_a_config_of_another_size_is_refused_before_memory_is_taken(folder, change, named):
+    values = read_yaml(folder / CONFIG)
+    values["model"] |= change
+    (folder / CONFIG).write_text(yaml.safe_dump(values))
+    tracemalloc.start()
+    began = time.process_time()
+    damaged(folder, named)
+    assert time.process_time() - began < 10
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+def test_files_that_are_no_part_of_a_model_stay(folder):
+    (folder / "notes.txt").write_text("mine")
+    (folder / "link").symlink_to("nowhere")
+    save(folder, make(seed=9))
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "link").is_symlink()
+
+
+HEADERS = [b"", b"\0" * 8, b"\xff" * 16, *(len(text).to_bytes(8, "little") + text for text in (b"{}", b"[]", b"null"))]
+
+
+@pytest.mark.parametrize("content", HEADERS)
+def test_what_is_no_header_is_one_line(folder, content):
+    (folder / WEIGHTS).write_bytes(content)
+    damaged(folder, WEIGHTS)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from rela.cli import main
@@ -37,10 +38,49 @@ def test_the_command_draws_several_runs(tmp_path):
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "line 1"), ('{"event": "valid", "step": 1}', "no training step")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "line 1"),
+        ("{", "no training step"),
+        ('{"event": "valid", "step": 1, "nll": 1}', "no training step"),
+    ],
+)
 def test_what_is_no_log_is_named(tmp_path, capsys, text, said):
     (tmp_path / "log.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit) as stopped:
         main(["curves", str(tmp_path), "--out", str(tmp_path / "curves")])
     assert stopped.value.code == 2
     assert said in capsys.readouterr().err
+
+
+ROW = {"event": "train", "step": 1, "nll": 2.5, "tokens_per_second": 10.0}
+
+
+@pytest.mark.parametrize("torn", ['{"event": "train", "st', "\0\0\0", "[" * 100_000, "\ufffd", '{"a": 1} {"b": 2}'])
+def test_a_torn_line_is_left_out_and_said_so(tmp_path, torn):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(f"{json.dumps(ROW)}\n{torn}".encode())
+    with pytest.warns(UserWarning, match=r"log\.jsonl: line 2 is damaged and left out"):
+        assert read_log(tmp_path) == [ROW]
+    path.write_bytes(f"{json.dumps(ROW)}\n{torn}\n{json.dumps(ROW)}\n".encode())  # glued by an older version
+    with pytest.warns(UserWarning, match="line 2 is damaged"):
+        assert read_log(tmp_path) == [ROW, ROW]
+
+
+@pytest.mark.parametrize(
+    "change", [{"step": "1"}, {"step": None}, {"nll": "low"}, {"nll": True}, {"tokens_per_second": []}, {"event": 3}]
+)
+def test_rows_of_wrong_types_are_one_line(tmp_path, change):
+    (tmp_path / "log.jsonl").write_text(f"{json.dumps(ROW)}\n{json.dumps(ROW | change)}\n")
+    with pytest.raises(ValueError, match=r"log\.jsonl, line 2: wanted a row of a training log"):
+        read_log(tmp_path)
+
+
+def test_what_was_no_number_is_not_drawn(tmp_path):
+    """A NaN is logged as null."""
+    (tmp_path / "log.jsonl").write_text(f"{json.dumps(ROW)}\n{json.dumps(ROW | {'nll': None, 'step': 2})}\n")
+    losses, _ = training_curves({"run": read_log(tmp_path)})
+    values = losses.get_lines()[0].get_ydata()
+    assert values[0] == 2.5
+    assert np.isnan(values[1])

@@ -17,6 +17,7 @@ from rela.training.checkpoint import (
     PROGRESS,
     CheckpointError,
     Checkpoints,
+    DamagedCheckpoint,
     average_weights,
     optimiser_tensors,
     restore_optimiser,
@@ -64,12 +65,12 @@ def test_what_is_saved_is_loaded(tmp_path):
         assert torch.equal(weights[name], tensor), name
 
 
-def test_old_checkpoints_go_and_only_the_newest_keeps_its_optimiser(tmp_path):
+def test_old_checkpoints_go_and_the_newest_two_keep_their_optimisers(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in (5, 10, 15, 20, 1000, 10_000_000):
         save(checkpoints, step)
     assert [path.name for path in checkpoints.paths()] == ["step-0000020", "step-0001000", "step-10000000"]
-    assert [(path / OPTIMISER).exists() for path in checkpoints.paths()] == [False, False, True]
+    assert [(path / OPTIMISER).exists() for path in checkpoints.paths()] == [False, True, True]
     assert checkpoints.latest() == tmp_path / "step-10000000"
 
 
@@ -102,12 +103,12 @@ def test_the_optimiser_file_failing_leaves_nothing_either(tmp_path, monkeypatch)
     checkpoints = Checkpoints(tmp_path, keep=3)
     write, calls = checkpoint_module.save_weights, []
 
-    def fail_on_second(weights, path):
+    def fail_on_second(weights, path, subwords=None):
         calls.append(path)
         if len(calls) == 2:
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
-        write(weights, path)
+        write(weights, path, subwords)
 
     monkeypatch.setattr(checkpoint_module, "save_weights", fail_on_second)
     with pytest.raises(CheckpointError, match="there is none before it"):
@@ -127,7 +128,21 @@ def test_what_a_killed_process_left_is_no_checkpoint_and_goes_with_the_next_save
     assert checkpoints.latest() == tmp_path / "step-0000010"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", json.dumps({"step": 3})])
+WRONG_TYPES = [{"step": "3"}, {"step": None}, {"position": 3}, {"best_loss": "low"}, {"data": 7}, {"checksums": [1]}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        json.dumps({"step": 3}),
+        *(json.dumps(progress(5) | wrong) for wrong in WRONG_TYPES),
+    ],
+)
 def test_damaged_progress_is_one_line(tmp_path, content):
     checkpoints = Checkpoints(tmp_path, keep=3)
     path = save(checkpoints, 5)
@@ -137,12 +152,45 @@ def test_damaged_progress_is_one_line(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
+def test_a_removed_checkpoint_is_whole_or_gone_wherever_the_process_is_killed(tmp_path, monkeypatch):
+    """Killed while files go one by one: their folder has no name any more, and goes with the next run."""
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    first = save(checkpoints, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "rmtree", lambda *_, **__: None)
+        save(checkpoints, 10)
+    assert not first.exists()
+    assert [path.name for path in checkpoints.paths()] == ["step-0000010"]
+    files.remove_leftovers(tmp_path)
+    assert names(checkpoints) == ["step-0000010"]
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_never_lost(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for _ in range(3):
+        checkpoints.set_aside(save(checkpoints, 5))
+    assert names(checkpoints) == ["damaged-step-0000005", "damaged-step-0000005-2", "damaged-step-0000005-3"]
+    assert checkpoints.latest() is None
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", OPTIMISER])
 def test_truncated_tensors_are_named(tmp_path, name):
     checkpoints = Checkpoints(tmp_path, keep=3)
     path = save(checkpoints, 5)
-    (path / name).write_bytes((path / name).read_bytes()[:-7])
-    with pytest.raises(ModelFolderError, match=f"{name} is damaged or truncated"):
+    whole = (path / name).read_bytes()
+    for content in (whole[:-7], whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]):  # cut short; one bit turned
+        (path / name).write_bytes(content)
+        with pytest.raises(DamagedCheckpoint, match=f"{name} is damaged or truncated"):
+            checkpoints.load(path)
+
+
+def test_checkpoints_of_older_versions_have_no_checksums(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    path = save(checkpoints, 5)
+    (path / PROGRESS).write_text(json.dumps(progress(5)))
+    assert checkpoints.load(path)[0] == progress(5)
+    (path / OPTIMISER).write_bytes((path / OPTIMISER).read_bytes()[:-7])
+    with pytest.raises(ModelFolderError, match=f"{OPTIMISER} is damaged or truncated"):
         checkpoints.load(path)
 
 

@@ -48,3 +48,14 @@ def test_sums_since_the_last_report():
     assert meter.since >= since
     meter.reset()
     assert (meter.sums.tolist(), meter.tokens) == ([0.0, 0.0], 0)
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"event": "train", "st', b"x" * 200_000, b"\0" * 70_000])
+@pytest.mark.parametrize("whole", [b"", b'{"event": "train", "step": 1}\n'])
+def test_a_torn_last_row_is_cut_off_before_the_next_is_written(tmp_path, whole, torn):
+    (tmp_path / "log.jsonl").write_bytes(whole + torn)
+    log = TrainingLog(tmp_path, 10, tensorboard=False, quiet=True)
+    log.write("valid", 2, loss=1.0)
+    log.close()
+    lines = (tmp_path / "log.jsonl").read_bytes().removeprefix(whole).splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2]

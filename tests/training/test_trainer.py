@@ -17,7 +17,7 @@ from rela.config import Config, CorpusConfig
 from rela.data.prepare import prepare
 from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
-from rela.training.checkpoint import CheckpointError, average_weights
+from rela.training.checkpoint import CheckpointError, DamagedCheckpoint, average_weights
 from rela.training.loss import Objective
 from rela.training.processes import join_processes
 from rela.training.trainer import Trainer, mix, train
@@ -253,6 +253,43 @@ def test_who_asks_for_fewer_steps_than_were_trained_is_told(make_config):
     with pytest.raises(CheckpointError, match=f"has trained {config.train.steps} steps already"):
         train(with_train(config, steps=config.train.steps - 1), quiet=True)
     assert final_bytes(config) == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "progress.json", "config.yaml"])
+def test_a_damaged_checkpoint_costs_no_more_than_the_steps_since_the_one_before(make_config, name):
+    whole, config = make_config("whole"), make_config("damaged")
+    train(whole, quiet=True)
+    train(with_train(config, steps=8), quiet=True)
+    damaged = checkpoint(config, 8) / name
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    with pytest.warns(UserWarning, match=rf"{name} is damaged.*it is now damaged-step-0000008, .* goes on from step 4"):
+        train(config, quiet=True)
+    assert final_bytes(config) == final_bytes(whole)
+    assert [row["step"] for row in events(config)] == [*range(1, 9), *range(5, 13)]
+
+
+def test_if_no_checkpoint_is_whole_the_newest_is_named(make_config):
+    config = make_config(steps=8)
+    train(config, quiet=True)
+    for step in (4, 8):
+        (checkpoint(config, step) / "optimiser.safetensors").write_bytes(b"")
+    with pytest.raises(DamagedCheckpoint, match=r"step-0000008/optimiser\.safetensors is damaged"):
+        train(with_train(config, steps=9), quiet=True)
+    assert checkpoint(config, 8).exists(), "nothing is set aside for nothing"
+
+
+def test_what_a_killed_run_left_goes_with_the_next(make_config):
+    config = make_config(steps=4)
+    directory = Path(config.train.directory)
+    step = "checkpoints/.step-0000004.4194307.new"
+    for name in (".best.4194304.new", ".best.4194305.old", ".model.4194306.new", step):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "model.safetensors").write_bytes(b"half")
+    (directory / ".config.yaml.4194308.part").write_text("half")
+    (directory / ".notes").write_text("mine")
+    (directory / "best").mkdir()
+    train(config, quiet=True)
+    assert leftovers(config) == [str(directory / ".notes")]
 
 
 def test_a_cooldown_longer_than_the_run_is_refused(make_config):
