@@ -151,6 +151,22 @@ def load_choice(folder: Path) -> AlignmentChoice | None:
             head = values.pop("head")
             values["heads"] = None if head is None else [head]
         heads = values.pop("heads")
-        return AlignmentChoice(heads=None if heads is None else tuple(heads), **values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        choice = AlignmentChoice(heads=None if heads is None else tuple(heads), **values)
+        check_types(choice)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelFolderError(f"{path} is damaged: {error}") from None
+    return choice
+
+
+def check_types(choice: AlignmentChoice) -> None:
+    """Refuse values of a file that are of other types than a choice has; a bool is no number."""
+    numbers = [choice.layer, *(choice.heads or ())]
+    rates = [rate for rate in (choice.aer, choice.agreement) if rate is not None]
+    for name, fits in (
+        ("layer and heads", all(type(number) is int for number in numbers)),
+        ("shifted", isinstance(choice.shifted, bool)),
+        ("aer and agreement", all(type(rate) in (int, float) for rate in rates)),
+        ("chosen_by", isinstance(choice.chosen_by, str)),
+    ):
+        if not fits:
+            raise ValueError(f"{name} are of another type than a choice has")

@@ -70,6 +70,20 @@ def test_the_choice_is_remembered_in_the_folder(tmp_path):
     (tmp_path / "model" / "alignment.json").write_text(json.dumps({**old, "head": 7}))
     with pytest.raises(ModelFolderError, match="head is 8; the model has heads 1 to 2"):
         Aligner(model)
+    for wrong in (
+        [],
+        7,
+        {**old, "layer": "1"},
+        {**old, "layer": True},
+        {**old, "head": [0]},
+        {**old, "head": 0.5},
+        {**old, "shifted": "no"},
+        {**old, "aer": "low"},
+        {**old, "chosen_by": 3},
+    ):
+        (tmp_path / "model" / "alignment.json").write_text(json.dumps(wrong))
+        with pytest.raises(ModelFolderError, match=r"alignment\.json is damaged"):
+            Aligner(model)
     (tmp_path / "model" / "alignment.json").write_text(json.dumps({"layer": 1, "leyer": 2}))
     with pytest.raises(ModelFolderError, match="damaged"):
         load_choice(tmp_path / "model")
