@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -33,6 +34,7 @@ from rela.training.processes import Processes, alone_in, join_processes
 from rela.training.resume import Experiment, Learner, RunState, progress_of, resume_newest
 from rela.training.schedule import centring_share, cooled, inverse_square_root
 from rela.training.sharding import is_finite, shard, whole_weights, write_parts
+from rela.training.sparsity import measure_sparsity
 from rela.training.stop import StopRequest
 from rela.training.validation import greedy_bleu, validation_loss
 from rela.training.watchdog import Watchdog
@@ -109,6 +111,12 @@ class Trainer:
         return self.settings.sharding == "full" and self.processes.world > 1
 
     @property
+    def half(self) -> bool:
+        """Whether the forward pass is computed in bf16."""
+        wanted = self.settings.precision
+        return wanted == "bf16" or (wanted == "auto" and has_bf16(self.device))
+
+    @property
     def compiled(self) -> bool:
         """Whether the objective is compiled."""
         wanted = self.settings.compile == "auto" and self.device.type == "cuda" and not self.sharded
@@ -122,6 +130,7 @@ class Trainer:
     def run(self) -> Path:
         """Train to the end, then write the average of the last checkpoints as the finished model."""
         self.resume()
+        self.say_what_runs()
         finished = self.directory / "model"
         over = self.state.step >= self.settings.steps or self.out_of_patience()
         if over and is_average_of(finished, self.state.step, self.settings.average_last):
@@ -153,6 +162,21 @@ class Trainer:
         for folder in (self.directory, self.checkpoints.directory):
             remove_leftovers(folder)
         shutil.rmtree(self.directory / PARTS, ignore_errors=True)
+
+    def say_what_runs(self) -> None:
+        """One line before anything takes time: where, in what precision, how large, on what, and from which step."""
+        if self.quiet:
+            return
+        parts = [
+            str(self.device),
+            "bf16" if self.half else "fp32",
+            *(["compiled"] if self.compiled else []),
+            *([f"{self.processes.world} processes"] if self.processes.world > 1 else []),
+            f"{sum(parameter.numel() for parameter in self.model.parameters()):,} parameters",
+            f"{len(self.corpus):,} pairs with {self.corpus.target_tokens:,} target tokens",
+            f"resumed at step {self.state.step:,}" if self.state.step else "from the beginning",
+        ]
+        print(f"{self.directory}: {', '.join(parts)}, to step {self.settings.steps:,}", file=sys.stderr, flush=True)
 
     def open_log(self) -> TrainingLog:
         """The run's log, in its directory, which is made and gets the configuration."""
@@ -195,6 +219,8 @@ class Trainer:
             state.position = stream.position
             if state.step % settings.log_every == 0 or state.step == settings.steps:
                 self.report(meter, log)
+                with meter.paused():
+                    self.report_sparsity(batches[-1], log)
             with meter.paused():
                 if self.between_steps(log):
                     return
@@ -264,6 +290,13 @@ class Trainer:
             log.train(self.state.step, loss, nll, rate_of(self.optimiser), speed, left, memory)
         self.watchdog.check(self.state.step, nll)
         meter.reset()
+
+    def report_sparsity(self, batch: Batch, log: TrainingLog | None) -> None:
+        """Log how sparse attention is on a batch and what it is penalised with, where a sparsity is asked for."""
+        if log is not None and self.config.model.target_sparsity is not None and not self.sharded:
+            with self.autocast():
+                rate, penalty = measure_sparsity(self.model, batch.to(self.device))
+            log.write("sparsity", self.state.step, rate=rate, penalty=penalty)
 
     def between_steps(self, log: TrainingLog | None) -> bool:
         """Validate, save, and say whether to stop."""
@@ -374,9 +407,7 @@ class Trainer:
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """Mixed precision where the settings want it."""
-        wanted = self.settings.precision
-        half = wanted == "bf16" or (wanted == "auto" and has_bf16(self.device))
-        return torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16) if self.half else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

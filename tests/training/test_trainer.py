@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,19 @@ def test_learned_thresholds_and_their_penalty_resume_too(make_config):
     train(with_train(parts, steps=3), quiet=True)
     train(parts, quiet=True)
     assert final_bytes(parts) == final_bytes(straight)
+    logged = events(parts, "sparsity")
+    assert [row["step"] for row in logged] == list(range(1, 7))
+    assert all(0 < row["rate"] < 1 and row["penalty"] > 0 for row in logged)
+
+
+def test_a_run_says_at_once_what_it_is(make_config, capsys):
+    config = make_config(steps=4, save_every=2)
+    train(with_train(config, steps=2))
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith(f"{config.train.directory}: cpu, fp32, ")
+    assert re.search(r"[\d,]+ parameters, 600 pairs with [\d,]+ target tokens, from the beginning, to step 2$", first)
+    train(config)
+    assert capsys.readouterr().err.splitlines()[0].endswith("resumed at step 2, to step 4")
 
 
 def test_a_finished_run_is_not_trained_again(make_config):
