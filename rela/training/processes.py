@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from rela.device import pick_device
+from rela.errors import RunFailed
 from rela.files import lock
 
 
@@ -60,6 +61,11 @@ def join_processes(device: str) -> Iterator[Processes]:
     dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", rank=rank, world_size=world)
     try:
         yield Processes(rank, world, chosen)
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            reason = " ".join(str(error).split())
+            raise RunFailed(f"another of the {world} processes of this run has ended ({reason[:200]})") from error
+        raise
     finally:
         dist.destroy_process_group()
 
