@@ -36,6 +36,7 @@ LAYERS = [
     "training",
     "analysis",
     "alignment",
+    "markup",
     "filtering",
     "plots",
     "report",

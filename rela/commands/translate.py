@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rela.commands.markup import document_format, make_passages, refuse_for_documents, translate_file
 from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
 from rela.commands.outputs import check_outputs
 from rela.terminal import Remembered, check_format, chunked, input_lines, output_lines, paired_lines
@@ -49,12 +50,19 @@ def translate(
     engine: Annotated[
         str | None, typer.Option(help="auto, graphs or reference: search on the GPU, or the plain one.")
     ] = None,
+    document: Annotated[
+        str | None,
+        typer.Option(help="html, xml, md, srt, po, txt, tagged or lines; by the ending of SRC if left out."),
+    ] = None,
+    glossary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Source term, tab, target term a line: terms to be kept to.")
+    ] = None,
     scores: Annotated[bool, typer.Option(help="Put score and tab before each translation.")] = False,
     alignments: Annotated[bool, typer.Option(help="Put tab and Pharaoh links behind each translation.")] = False,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
     device: Device = "auto",
 ) -> None:
-    """Translate text, line by line, in order.
+    """Translate text, line by line, in order, or a document: .html .xml .md .srt .po.
 
     Example: `echo "The dog is sleeping ." | rela translate runs/demo/model`
     """
@@ -63,7 +71,7 @@ def translate(
 
     check_format(format, "text", "jsonl")
     models, source = models_and_source(words)
-    check_outputs([out], [source, prefixes], [*models, *([] if rerank is None else [rerank])])
+    check_outputs([out], [source, prefixes, glossary], [*models, *([] if rerank is None else [rerank])])
     reranker = make_reranker(rerank, rerank_weight, device)
     translator = rela.load(models, device)
     given = {
@@ -85,6 +93,19 @@ def translate(
     unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
     if unused and not options.get("sampling", translator.config.decode.sampling):
         raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
+    kind = document_format(source, document, glossary)
+    if kind is not None:
+        lines_only = {
+            "--nbest": nbest > 1,
+            "--scores": scores,
+            "--alignments": alignments,
+            "--format": format != "text",
+            "--prefixes": prefixes is not None,
+        }
+        refuse_for_documents(lines_only, kind)
+        passages = make_passages(translator, glossary, document, {**options, "rerank": reranker})
+        translate_file(passages, source, out, kind, WINDOW if window is None else window)
+        return
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
     links = make_links(translator) if alignments else None

@@ -105,7 +105,7 @@ class ServedModel:
         self, lines: list[str], beam: int | None, nbest: int, length_penalty: float | None
     ) -> list[list[Translation]]:
         given = {"beam": beam, "length_penalty": length_penalty, "precision": self.decode.precision}
-        options = {name: value for name, value in given.items() if value is not None}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self.translator.translate_nbest(lines, nbest, **options)
 
 

@@ -1,0 +1,1 @@
+"""Text as people have it: tags, placeholders, glossaries and documents, kept while their words are translated."""

@@ -1,0 +1,92 @@
+"""Documents by the ending of their name: parsed, translated, and written as they were."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rela.markup.entities import add_escaped, add_markdown, add_plain, escape
+from rela.markup.gettext_files import gettext_document
+from rela.markup.html_files import html_tokens
+from rela.markup.markdown_files import markdown_tokens
+from rela.markup.plain_files import plain_tokens
+from rela.markup.subtitles import subtitle_document
+from rela.markup.tokens import BREAK, Block, Document, Token, parts_of
+from rela.markup.translate import PassageTranslator
+from rela.markup.xml_files import xml_tokens
+
+
+def html_document(text: str) -> Document:
+    return Document([Block(list(parts_of(html_tokens(text), add_escaped)))], escape)
+
+
+def xml_document(text: str) -> Document:
+    return Document([Block(list(parts_of(xml_tokens(text), add_escaped)))], escape)
+
+
+def markdown_document(text: str) -> Document:
+    return Document([Block(list(parts_of(markdown_tokens(text), add_markdown)))])
+
+
+def plain_document(text: str) -> Document:
+    return Document([Block(list(parts_of(plain_tokens(text), add_plain)))])
+
+
+def tagged_document(text: str) -> Document:
+    """Lines that may hold tags of HTML: a line comes out as a line."""
+    tokens: list[Token] = []
+    for line in text.splitlines(keepends=True):
+        content = line.rstrip("\r\n")
+        tokens += [*html_tokens(content), Token(BREAK, line[len(content) :])]
+    return Document([Block(list(parts_of(tokens, add_escaped)))], escape)
+
+
+FORMATS: dict[str, Callable[[str], Document]] = {
+    "html": html_document,
+    "xml": xml_document,
+    "md": markdown_document,
+    "txt": plain_document,
+    "srt": subtitle_document,
+    "po": gettext_document,
+    "tagged": tagged_document,
+}
+ENDINGS = {
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "xml",
+    ".xml": "xml",
+    ".md": "md",
+    ".markdown": "md",
+    ".srt": "srt",
+    ".po": "po",
+}
+"""Formats by ending; .txt is not among them, since a plain text may be a corpus of a sentence a line."""
+
+
+def format_of(path: str | Path) -> str | None:
+    """The format that a file's name says, or None for lines of text."""
+    return ENDINGS.get(Path(path).suffix.lower())
+
+
+def parse_document(text: str, format: str) -> Document:
+    """A document of a format of FORMATS."""
+    if format not in FORMATS:
+        raise ValueError(f"the document's format is {format!r}; wanted one of {', '.join(FORMATS)}")
+    return FORMATS[format](text)
+
+
+def translate_document(text: str, format: str, translator: PassageTranslator) -> str:
+    """The document in the other language: same format, every tag once, and what is not prose as it was."""
+    document = parse_document(text, format)
+    return document.fill(translator.translate(document.passages, document.escape))
+
+
+def read_document(path: str | Path | None) -> str:
+    """The text of a file in UTF-8, or of the standard input, line ends as they are; a mark of byte order stays."""
+    data = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ValueError(f"line {line}: not UTF-8") from None

@@ -1,0 +1,162 @@
+"""HTML: inline tags move with their words, everything else stays where it is, byte for byte."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from itertools import pairwise
+
+from rela.markup.tokens import BREAK, CLOSE, OPEN, POINT, TEXT, Token
+
+INLINE = frozenset(
+    [
+        "a",
+        "abbr",
+        "acronym",
+        "b",
+        "bdi",
+        "bdo",
+        "big",
+        "cite",
+        "data",
+        "del",
+        "dfn",
+        "em",
+        "font",
+        "i",
+        "ins",
+        "label",
+        "mark",
+        "nobr",
+        "q",
+        "ruby",
+        "rb",
+        "rt",
+        "rp",
+        "s",
+        "small",
+        "span",
+        "strike",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+        "tt",
+        "u",
+    ]
+)
+INLINE_POINTS = frozenset(["img", "wbr", "input", "embed"])
+UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "math", "svg", "object", "button", "select"])
+UNTOUCHED = frozenset(
+    ["script", "style", "pre", "textarea", "template", "noscript", "iframe", "canvas", "audio", "video"]
+)
+VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)
+
+
+def html_tokens(text: str) -> list[Token]:
+    """The tokens of an HTML document or fragment; their raw slices are the text."""
+    parser = Tokeniser()
+    parser.feed(text)
+    parser.close()
+    lines = line_starts(text)
+    places = [(lines[line - 1] + column, kind, name, length) for (line, column), kind, name, length in parser.events]
+    tokens: list[Token] = []
+    if places and places[0][0] > 0:
+        tokens.append(Token(BREAK, text[: places[0][0]]))
+    for (start, kind, name, length), (end, *_) in pairwise([*places, (len(text), "", "", 0)]):
+        if end <= start:
+            continue
+        split = start + length if kind == TEXT else end
+        tokens.append(Token(kind, text[start:split], name))
+        if split < end:  # something the parser did not speak of
+            tokens.append(Token(POINT, text[split:end]))
+    return untouched_together(tokens)
+
+
+def line_starts(text: str) -> list[int]:
+    """Where each line begins, for a parser that counts them."""
+    starts = [0]
+    for place, character in enumerate(text):
+        if character == "\n":
+            starts.append(place + 1)
+    return starts
+
+
+class Tokeniser(HTMLParser):
+    """Notes where each construct begins, what it is, and how long a text is."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.events: list[tuple[tuple[int, int], str, str, int]] = []
+
+    def note(self, kind: str, name: str = "", length: int = 0) -> None:
+        self.events.append((self.getpos(), kind, name, length))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        kept = values.get("translate") == "no" or "notranslate" in (values.get("class") or "").split()
+        if tag in VOID:
+            self.note(POINT if tag in INLINE_POINTS else BREAK, tag)
+        elif tag in UNTOUCHED or (kept and tag not in INLINE):
+            self.note("keep-break", tag)
+        elif tag in UNTOUCHED_INLINE or kept:
+            self.note("keep-point", tag)
+        else:
+            self.note(OPEN if tag in INLINE else BREAK, tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.note(POINT if tag in INLINE_POINTS | INLINE | UNTOUCHED_INLINE else BREAK, tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.note(CLOSE if tag in INLINE else "end", tag)
+
+    def handle_data(self, data: str) -> None:
+        self.note(TEXT, length=len(data))
+
+    def handle_entityref(self, name: str) -> None:
+        self.note(TEXT, length=len(name) + 2)
+
+    def handle_charref(self, name: str) -> None:
+        self.note(TEXT, length=len(name) + 3)
+
+    def handle_comment(self, data: str) -> None:
+        self.note(POINT)
+
+    def handle_decl(self, decl: str) -> None:
+        self.note(BREAK)
+
+    def handle_pi(self, data: str) -> None:
+        self.note(BREAK)
+
+    def unknown_decl(self, data: str) -> None:
+        self.note(POINT)
+
+
+def untouched_together(tokens: list[Token]) -> list[Token]:
+    """The tokens with each element that is not translated made one, from its opening to its closing tag.
+
+    One that never closes reaches to the end, as it does in a browser. Texts that follow one another are one.
+    """
+    merged: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        end = at + 1
+        if token.kind.startswith("keep"):
+            depth = 1
+            while end < len(tokens) and depth:
+                same = tokens[end].name == token.name
+                closes = tokens[end].kind in (CLOSE, "end")
+                depth += (-1 if closes else 1) if same and tokens[end].kind != POINT else 0
+                end += 1
+            kind = POINT if token.kind == "keep-point" else BREAK
+            token = Token(kind, "".join(part.raw for part in tokens[at:end]))
+        elif token.kind == "end":
+            token = Token(BREAK, token.raw)
+        if merged and token.kind == TEXT == merged[-1].kind:
+            merged[-1] = Token(TEXT, merged[-1].raw + token.raw)
+        else:
+            merged.append(token)
+        at = end
+    return merged

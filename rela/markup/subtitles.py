@@ -1,0 +1,65 @@
+"""Subtitles (.srt): numbers and times stay, the text of each cue is translated as a whole."""
+
+from __future__ import annotations
+
+import re
+
+from rela.markup.entities import add_plain
+from rela.markup.plain_files import tagged_tokens
+from rela.markup.tokens import Block, Document, Part, parts_of
+
+TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*$")
+TAG = re.compile(r"<[^<>]*>")
+
+
+def subtitle_document(text: str) -> Document:
+    """The cues of a file. A cue of several lines is translated as one and broken into as many lines again; lines that
+    begin with a dash are different speakers' and stay apart."""
+    blocks: list[str | Block] = []
+    cue: list[str] = []
+    in_cue = False
+    for line in [*text.splitlines(keepends=True), ""]:
+        if in_cue and (not line.strip() or TIMES.match(line)):
+            blocks += cue_blocks(cue)
+            cue, in_cue = [], False
+        if TIMES.match(line):
+            in_cue = True
+            blocks.append(line)
+        elif in_cue:
+            cue.append(line)
+        else:
+            blocks.append(line)
+    return Document(blocks)
+
+
+def cue_blocks(lines: list[str]) -> list[str | Block]:
+    """The text of a cue."""
+    if any(line.lstrip().startswith(("-", "–")) for line in lines[1:]):
+        return [block for line in lines for block in cue_blocks([line])]
+    if not lines:
+        return []
+    contents = [line.rstrip("\r\n") for line in lines]
+    ending = lines[-1][len(contents[-1]) :]
+    newline = lines[0][len(contents[0]) :]
+    parts: list[Part] = list(parts_of(tagged_tokens(" ".join(contents)), add_plain))
+    return [Block(parts, lambda text: break_lines(text, len(lines), newline)), ending]
+
+
+def break_lines(text: str, count: int, newline: str) -> str:
+    """A text as `count` lines of about equal length, broken at spaces outside tags."""
+    hidden = [match.span() for match in TAG.finditer(text)]
+    spaces = [
+        place
+        for place, character in enumerate(text)
+        if character == " " and not any(start <= place < end for start, end in hidden)
+    ]
+    lines, at = [], 0
+    for number in range(1, count):
+        goal = len(text) * number / count
+        choices = [place for place in spaces if place > at]
+        if not choices:
+            break
+        place = min(choices, key=lambda place: abs(place - goal))
+        lines.append(text[at:place])
+        at = place + 1
+    return newline.join([*lines, text[at:]])

@@ -1,0 +1,120 @@
+"""Tokens of a document with tags: raw slices that make up the whole of it, and the passages among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rela.markup.passages import Passage, PassageBuilder
+
+TEXT, OPEN, CLOSE, POINT, BREAK = "text", "open", "close", "point", "break"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A slice of a document: text, an inline tag that opens or closes, an inline point, or what ends a passage.
+
+    The raw slices of all tokens, one after another, are the document.
+    """
+
+    kind: str
+    raw: str
+    name: str = ""
+    if_empty: str | None = None
+    """Of an opening: what is written instead of the pair where no word is left between its sides."""
+
+
+Part = str | tuple[Sequence[Token], Passage]
+"""What stays as it is, or tokens with the passage that they are."""
+AddText = Callable[[PassageBuilder, str], None]
+"""Adds raw text to a passage: decodes what is escaped in it."""
+
+
+def parts_of(tokens: Sequence[Token], add_text: AddText) -> Iterator[Part]:
+    """A document as what stays and what is translated, in order; the passages' tags are balanced."""
+    run: list[Token] = []
+    for token in tokens:
+        if token.kind == BREAK:
+            yield from run_parts(run, add_text)
+            run = []
+            yield token.raw
+        else:
+            run.append(token)
+    yield from run_parts(run, add_text)
+
+
+def run_parts(run: list[Token], add_text: AddText) -> Iterator[Part]:
+    """A run of text and inline tags as passages; a tag without its other half ends a passage and stays."""
+    if not run:
+        return
+    lonely = next(iter(unmatched(run)), None)
+    if lonely is not None:
+        yield from run_parts(run[:lonely], add_text)
+        yield run[lonely].raw
+        yield from run_parts(run[lonely + 1 :], add_text)
+        return
+    passage = make_passage(run, add_text)
+    yield (run, passage) if passage.has_words else "".join(token.raw for token in run)
+
+
+def unmatched(run: Sequence[Token]) -> list[int]:
+    """The places of tags that have no other half in the run, or cross others."""
+    waiting: list[int] = []
+    for place, token in enumerate(run):
+        if token.kind == OPEN:
+            waiting.append(place)
+        elif token.kind == CLOSE:
+            if not waiting or run[waiting[-1]].name != token.name:
+                return [place]
+            waiting.pop()
+    return waiting
+
+
+def make_passage(run: Sequence[Token], add_text: AddText) -> Passage:
+    """A balanced run as a passage."""
+    builder = PassageBuilder()
+    for place, token in enumerate(run):
+        if token.kind == TEXT:
+            add_text(builder, token.raw)
+        elif token.kind == OPEN:
+            builder.add_opening(token.raw, token.if_empty)
+        elif token.kind == CLOSE:
+            builder.add_closing(token.raw)
+        else:  # an image, code: a word that is not translated
+            behind = run[place + 1].raw[:1] if place + 1 < len(run) else ""
+            builder.add_word(token.raw, behind if behind != "<" else ".")
+    return builder.finish()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parts of a document that are written together, by `write`, when their passages are translated."""
+
+    parts: Sequence[Part]
+    write: Callable[[str], str] = str
+
+
+@dataclass(frozen=True)
+class Document:
+    """What stays, and blocks to translate, in order; `escape` is what text needs in this format."""
+
+    blocks: Sequence[str | Block]
+    escape: Callable[[str], str] = str
+
+    @property
+    def passages(self) -> list[Passage]:
+        """All that is to be translated."""
+        blocks = [block for block in self.blocks if isinstance(block, Block)]
+        return [part[1] for block in blocks for part in block.parts if not isinstance(part, str)]
+
+    def fill(self, translations: Sequence[str]) -> str:
+        """The document with translations in place of its passages."""
+        texts = iter(translations)
+        written = []
+        for block in self.blocks:
+            if isinstance(block, str):
+                written.append(block)
+            else:
+                inside = "".join(part if isinstance(part, str) else next(texts) for part in block.parts)
+                written.append(block.write(inside))
+        return "".join(written)

@@ -1,0 +1,288 @@
+"""Documents come out in their format: every tag once, what is no prose untouched, line for line."""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cache
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from rela.decoding.translate import Translator
+from rela.markup.documents import FORMATS, format_of, parse_document, read_document, translate_document
+from rela.markup.glossary import Glossary
+from rela.markup.translate import PassageTranslator
+from rela.toy import generate
+from tests.tiny_models import tiny_translator
+
+TAG = re.compile(r"</?[a-z]+[^>]*>")
+KEPT = ('<img src="x.png">', "<code>f(x) &lt; y</code>", "{name}", "%d", "🙂", "&nbsp;")
+FAST = {"beam": 1, "max_length_ratio": 0.5, "max_length_extra": 1}
+
+
+@cache
+def passages(**options) -> PassageTranslator:
+    return PassageTranslator(tiny_translator(), **FAST, **options)
+
+
+def identity(text: str, format: str) -> str:
+    """The document when each passage stays as it is."""
+    document = parse_document(text, format)
+    assert document.passages
+    finished = [passages().finish(part, same(part.text), document.escape) for part in document.passages]
+    return document.fill(finished)
+
+
+def same(text: str):
+    from rela.markup.translate import unchanged
+
+    return unchanged(" ".join(text.split()))
+
+
+class Checker(HTMLParser):
+    """Raises where tags do not nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        if tag not in ("img", "br"):
+            self.waiting.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.waiting.pop() == tag
+
+
+def tagged_sentence(words: list[str], draw: random.Random, depth: int = 0) -> str:
+    """Words with inline tags around some of them, to three levels."""
+    if depth < 3 and len(words) > 1 and draw.random() < 0.7:
+        start = draw.randrange(len(words))
+        end = draw.randrange(start + 1, len(words) + 1)
+        name = draw.choice(["b", "i", "em", "span", "a", "u", "sub"])
+        attribute = ' href="a?b=1&amp;c=2"' if name == "a" else ""
+        left, inside, right = words[:start], words[start:end], words[end:]
+        middle = f"<{name}{attribute}>{tagged_sentence(inside, draw, depth + 1)}</{name}>"
+        point = draw.choice(["", *(f"{kept} " for kept in KEPT[:-1]), KEPT[-1]])
+        return " ".join([*left, point + middle, *([tagged_sentence(right, draw, depth + 1)] if right else [])])
+    return " ".join(words)
+
+
+def test_five_hundred_sentences_keep_every_tag_once():
+    """Through a model, whose words and links are arbitrary: nesting holds by construction, not by luck."""
+    draw = random.Random(1)
+    sentences = [tagged_sentence(pair.source.split(), draw) for pair in generate(500, seed=8)]
+    page = "<html><body>" + "".join(f"<p>{sentence}</p>\n" for sentence in sentences) + "</body></html>"
+    translated = translate_document(page, "html", passages())
+    found = re.findall(r"<p>(.*?)</p>\n", translated, re.DOTALL)
+    assert len(found) == 500
+    assert sum("<" in sentence for sentence in sentences) > 250
+    for before, after in zip(sentences, found, strict=True):
+        assert sorted(TAG.findall(before)) == sorted(TAG.findall(after))
+        checker = Checker()
+        checker.feed(after)
+        checker.close()
+        assert not checker.waiting
+        for kept in KEPT:
+            assert before.count(kept) == after.count(kept), (before, after)
+    assert sum(before != after for before, after in zip(sentences, found, strict=True)) > 490
+
+
+HTML = """<!DOCTYPE html>
+<html lang="en"><head><title>A dog &amp; a cat</title><style>p > b { color: red }</style></head>
+<body><!-- note --><h1 class='x'>The dog</h1>
+<p>Click <b>here</b>, or <a href="a?b&amp;c">see <i>this</i> page</a>.<br>The next&nbsp;line.</p>
+<pre>keep <b>me</b></pre><ul><li>One dog<li>Two dogs</ul>
+<script>if (a < b && c) { document.write("<p>x</p>") }</script>
+<p>An <i>open tag</p><p>and </i> its end</p><p translate="no">Stays</p></body></html>
+"""
+
+
+def test_html_comes_back_byte_for_byte_where_nothing_is_translated():
+    assert identity(HTML, "html") == HTML
+
+
+def test_script_style_code_and_pre_stay():
+    translated = translate_document(HTML, "html", passages())
+    for kept in (
+        "<style>p > b { color: red }</style>",
+        "<pre>keep <b>me</b></pre>",
+        '<script>if (a < b && c) { document.write("<p>x</p>") }</script>',
+        '<p translate="no">Stays</p>',
+        "<!-- note -->",
+        "<h1 class='x'>",
+    ):
+        assert kept in translated
+    assert re.findall(r"</?\w+", translated).sort() == re.findall(r"</?\w+", HTML).sort()
+    assert "see" not in translated.split("</a>")[0].split("<a ")[1]
+
+
+XML = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE doc [<!ENTITY co "Company">]>
+<doc><title lang="en">A <em>red</em> house &amp; garden</title>
+  <empty/><p>The dog<![CDATA[ x<y ]]> of &co; sleeps &#233; well<br/>now</p><!-- c --><code>a b</code></doc>
+"""
+
+
+def test_xml_stays_well_formed():
+    assert identity(XML, "xml").replace("é", "&#233;") == XML
+    translated = translate_document(XML, "xml", passages())
+    before, after = ElementTree.fromstring(XML), ElementTree.fromstring(translated)
+    assert sorted(node.tag for node in before.iter()) == sorted(node.tag for node in after.iter())
+    assert after.find("code").text == "a b"
+    assert "&co;" in translated
+    assert "<![CDATA[ x<y ]]>" in translated
+    with pytest.raises(ValueError, match="not well-formed XML: mismatched tag: line 1"):
+        parse_document("<a><b></a>", "xml")
+
+
+MARKDOWN = """---
+title: The dog
+---
+# The *red* house
+
+Some **bold words** and a [link](http://x.y/z_a "t") with `code` in it.
+A hard break\\
+and more.
+
+- one dog
+- [ ] two dogs
+  1. nested *item*
+
+> a quote
+
+| a dog | b |
+|---|:-:|
+| **c** d | e |
+
+```python
+code = "stays"
+```
+
+    indented code
+
+[ref]: http://x
+"""
+
+
+def test_markdown_keeps_its_markers():
+    assert identity(MARKDOWN, "md") == MARKDOWN.replace(" in it.\nA hard", " in it. A hard")
+    translated = translate_document(MARKDOWN, "md", passages())
+    for kept in (
+        "title: The dog",
+        '](http://x.y/z_a "t")',
+        "`code`",
+        'code = "stays"',
+        "    indented code",
+        "|---|:-:|",
+    ):
+        assert translated.count(kept) == 1
+    shapes = [re.match(r"[\s#>|-]*(\[ \])?(\d\.)?", line)[0].strip() for line in translated.splitlines()]
+    wanted = [re.match(r"[\s#>|-]*(\[ \])?(\d\.)?", line)[0].strip() for line in identity(MARKDOWN, "md").splitlines()]
+    assert shapes == wanted
+    assert translated.count("**") % 2 == 0, "stress on no word is not written: Markdown has none"
+
+
+SUBTITLES = """1
+00:00:01,000 --> 00:00:02,500
+The <i>dog</i>
+sleeps in the garden .
+
+2
+00:00:03,000 --> 00:00:04,000
+- Yes dog
+- No dog
+"""
+
+
+def test_subtitles_keep_times_and_lines():
+    assert identity(SUBTITLES.replace("</i>\n", "</i> "), "srt") == SUBTITLES.replace("</i>\n", "</i> ")
+    translated = translate_document(SUBTITLES, "srt", passages())
+    times = re.compile(r"^\d+$|-->.*$", re.MULTILINE)
+    assert times.findall(translated) == times.findall(SUBTITLES)
+    assert translated.count("<i>") == translated.count("</i>") == 1
+    assert len(translated.splitlines()) <= len(SUBTITLES.splitlines())
+
+
+CATALOGUE = r"""# Translators
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+
+#: a.c:1
+#, c-format
+msgid "The \"dog\" sleeps in %s"
+msgstr ""
+
+msgctxt "menu"
+msgid ""
+"two lines\n"
+"of text\n"
+msgstr ""
+
+msgid "done"
+msgstr "fertig"
+
+msgid "one dog"
+msgid_plural "%d dogs"
+msgstr[0] ""
+msgstr[1] ""
+
+#~ msgid "old"
+#~ msgstr ""
+"""
+
+
+def test_catalogues_get_what_they_lack():
+    filled = identity(CATALOGUE, "po")
+    assert 'msgid "The \\"dog\\" sleeps in %s"\nmsgstr "The \\"dog\\" sleeps in %s"' in filled
+    assert 'msgstr ""\n"two lines\\n"\n"of text\\n"\n' in filled
+    assert 'msgstr[0] "one dog"\nmsgstr[1] "%d dogs"\n' in filled
+    translated = translate_document(CATALOGUE, "po", passages())
+    assert 'msgstr "fertig"' in translated
+    assert translated.endswith('#~ msgid "old"\n#~ msgstr ""\n')
+    assert '"Content-Type: text/plain; charset=UTF-8\\n"' in translated
+    assert re.findall("^(?!msgstr).*$", identity(CATALOGUE, "po"), re.MULTILINE)
+    assert translated.count("%s") == 2
+    assert translated.count("%d") == 2
+    with pytest.raises(ValueError, match="line 1: '\"x\"' continues no message"):
+        parse_document('"x"\n', "po")
+
+
+PLAIN = "  The dog {name} 🙂 sees https://a.b/c?d=1&e=2 .\n\n\tA cat of me@x.org\r\n42\nno end"
+
+
+def test_lines_stay_lines():
+    assert identity(PLAIN, "txt") == PLAIN
+    translated = translate_document(PLAIN, "txt", passages())
+    assert [line[: len(line) - len(line.lstrip())] for line in translated.split("\n")] == ["  ", "", "\t", "", ""]
+    for kept in ("{name}", "🙂", "https://a.b/c?d=1&e=2", "me@x.org", "\r\n42\n"):
+        assert translated.count(kept) == 1
+    tagged = translate_document("a <b>dog</b>\n<i>no end\n", "tagged", passages())
+    assert tagged.count("\n") == 2
+    assert TAG.findall(tagged) == ["<b>", "</b>", "<i>"]
+
+
+def test_formats_by_ending(tmp_path):
+    assert format_of("a/page.HTML") == "html"
+    assert format_of("x.txt") is None
+    with pytest.raises(ValueError, match="format is 'pdf'; wanted one of html"):
+        parse_document("x", "pdf")
+    (tmp_path / "x").write_bytes(b"a\n\xff")
+    with pytest.raises(ValueError, match="line 2: not UTF-8"):
+        read_document(tmp_path / "x")
+    for format in FORMATS:
+        assert translate_document("", format, passages()) == "" if format != "xml" else True
+
+
+def test_terms_are_kept_in_documents():
+    glossary = Glossary({"dog": "Vierbeiner"})
+    translator = PassageTranslator(tiny_translator(), glossary, **FAST)
+    translated = translate_document("<p>The <b>dog</b> sees a Dog .</p><code>dog</code>", "html", translator)
+    assert translated.count("Vierbeiner") == 2
+    assert "<code>dog</code>" in translated
+    assert isinstance(translator.translator, Translator)
