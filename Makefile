@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Processes that share the tests; each computes with one thread.
 WORKERS ?= auto
 
-.PHONY: demo test test-gpu campaign check format bench results clean
+.PHONY: demo test test-gpu campaign check format bench results kernels-package clean
 
 demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
 	$(BIN)/rela demo
@@ -34,6 +34,9 @@ bench:                     ## the tables under results/, with the python that se
 
 results: $(VENV)/ready     ## the tables and figures of docs/results.md, from experiments/rows
 	$(BIN)/python -m experiments results
+
+kernels-package: $(VENV)/ready  ## dist/kernels: the attention library for the kernels hub, pure Python and Triton
+	$(BIN)/python -m scripts.kernels_package
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-PACKAGES = ("rela", "benchmarks", "experiments")
+PACKAGES = ("rela", "benchmarks", "examples", "experiments", "scripts")
 
 SUITES = {
     "documents": "the pages under docs/ and CONTRIBUTING.md",

@@ -1,0 +1,1 @@
+"""What is built from the checkout, beside the wheel."""
