@@ -23,7 +23,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import align, export, learn, look, serve, share, translate
+from rela.commands import align, check, export, learn, look, serve, share, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed
 from rela.files import final_name
@@ -50,6 +50,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fit-aligner": align.fit_aligner,
     "align": align.align,
     "aer": align.aer,
+    "check": check.check,
     "filter": look.filter_pairs,
     "convert": share.convert,
     "card": share.card,

@@ -5,21 +5,38 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, tee
+from typing import Protocol
+
+from torch import Tensor
 
 from rela.alignment.agreement import PAIRS, choose_alone, choose_together
 from rela.alignment.choose import Aligner, AlignmentChoice, choose
 from rela.analysis.links import matrix_links
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks, Link, symmetrise
+from rela.evaluation.symmetrise import SYMMETRISATIONS
 
 TWO_DIRECTIONS = "grow-diag-final-and"
 """How two models' links become one set, unless told otherwise."""
+METHODS = (*SYMMETRISATIONS, "product")
+PRODUCT = 0.1
+
+
+class WordMatrices(Protocol):
+    """Gives word weights: heads (`rela.alignment.choose.Aligner`) or a trained aligner (`rela.alignment.fitted`)."""
+
+    translator: Translator
+    tokenised: bool
+
+    def matrices(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Tensor]:
+        """[T, S], the weight of each source word for each target word, of each pair in order."""
+        ...
 
 
 def align_corpus(
-    forward: Aligner,
+    forward: WordMatrices,
     pairs: Iterable[tuple[str, str]],
-    backward: Aligner | None = None,
+    backward: WordMatrices | None = None,
     method: str | None = None,
 ) -> Iterator[frozenset[Link]]:
     """The links (source word, target word) of each pair, in order.
@@ -29,18 +46,38 @@ def align_corpus(
     target word's best source word) and of its columns (each source word's best target word); without, its rows' links
     alone. A pair too long for a model gets no links and a warning.
     """
-    models = [forward.translator] + ([] if backward is None else [backward.translator])
-    stream = short_enough(pairs, models)
-    if backward is None:
-        for matrix in forward.matrices(stream):
-            rows = matrix_links(matrix)
-            yield rows if method is None else symmetrise(rows, turn(matrix_links(matrix.T)), method)
+    if backward is None and method is None:
+        stream = short_enough(pairs, [forward.translator])
+        yield from map(matrix_links, forward.matrices(stream))
         return
-    forward_pairs, backward_pairs = tee(stream)
-    there = forward.matrices(forward_pairs)
-    back = backward.matrices((target, source) for source, target in backward_pairs)
-    for one, other in zip(there, back, strict=True):
-        yield symmetrise(matrix_links(one), turn(matrix_links(other)), method or TWO_DIRECTIONS)
+    for one, other in two_matrices(forward, pairs, backward):
+        yield symmetrise_matrices(one, other, method or TWO_DIRECTIONS)
+
+
+def two_matrices(
+    forward: WordMatrices, pairs: Iterable[tuple[str, str]], backward: WordMatrices | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The weights [T, S] and [S, T] of each pair: of two models, or of one model's rows and of its columns."""
+    if backward is None:
+        for matrix in forward.matrices(short_enough(pairs, [forward.translator])):
+            yield matrix, matrix.T
+        return
+    there, back = tee(short_enough(pairs, [forward.translator, backward.translator]))
+    turned = ((target, source) for source, target in back)
+    yield from zip(forward.matrices(there), backward.matrices(turned), strict=True)
+
+
+def symmetrise_matrices(forward: Tensor, backward: Tensor, method: str) -> frozenset[Link]:
+    """One set of links out of the weights [T, S] and [S, T] of two directions.
+
+    `product` takes each link whose two shares, of its row in one matrix and of its row in the other, have a product
+    above PRODUCT; every other method is one of `rela.evaluation.symmetrise`, on each row's best link.
+    """
+    if method != "product":
+        return symmetrise(matrix_links(forward), turn(matrix_links(backward)), method)
+    shares = [matrix / matrix.sum(-1, keepdim=True).clamp_min(1e-30) for matrix in (forward, backward)]
+    found = (shares[0] * shares[1].T > PRODUCT).nonzero().tolist()
+    return frozenset((source, target) for target, source in found)
 
 
 def choose_if_needed(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +22,11 @@ from rela.commands.options import (
     Tokenised,
 )
 from rela.commands.outputs import check_outputs
-from rela.terminal import check_format, output_lines, paired_lines
+from rela.terminal import check_format, output_lines, paired_lines, progress_bars
+
+if TYPE_CHECKING:
+    from rela.alignment.choose import Aligner
+    from rela.alignment.fitted import FittedAligner
 
 
 def align(
@@ -34,7 +39,7 @@ def align(
         str | None,
         typer.Option(
             help="One set of links out of two: intersection, grow-diag, grow-diag-final-and (if left out, with "
-            "--reverse), grow-diag-final or union; without --reverse, of one model's rows and columns."
+            "--reverse), grow-diag-final, union or product; without --reverse, of one model's rows and columns."
         ),
     ] = None,
     dev_source: Annotated[Path | None, typer.Option(help="Text to choose layer and head on.")] = None,
@@ -51,25 +56,25 @@ def align(
         bool | None,
         typer.Option(help="Of --layer: read the step after a word (if left out), or the step that writes it."),
     ] = None,
+    aligner: Annotated[
+        str | None,
+        typer.Option(help="fitted (if all models have one: rela fit-aligner --train) or heads of cross attention."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
-    """Print word links in Pharaoh format, read from cross attention.
+    """Print word links in Pharaoh format, read from cross attention or from a trained aligner on top.
 
     Heads are those `rela fit-aligner` chose; for a model where it was not run, they are chosen on this text first.
     Example: `rela align runs/en-de/model test.en test.de --reverse runs/de-en/model > test.align`
     """
     from rela.alignment.choose import Aligner, AlignmentChoice, check_choice, choose, save_choice
-    from rela.alignment.corpus import align_corpus, choose_backward, choose_if_needed
+    from rela.alignment.corpus import align_corpus, choose_backward
     from rela.evaluation.alignment import pharaoh, read_links
 
     check_symmetrisation(symmetrise)
     dev = (dev_source, dev_target, dev_gold)
-    if any(dev) and not all(dev):
-        raise ValueError("--dev-source, --dev-target and --dev-gold belong together")
-    if head and layer is None:
-        raise ValueError("--head says which head of a layer; give --layer too")
-    if shifted is not None and layer is None:
-        raise ValueError("--shifted and --no-shifted say how to read a layer; give --layer too")
+    by_hand = {"--head": bool(head), "--shifted": shifted is not None}
+    check_aligner(aligner, dev, layer, by_hand)
     check_outputs([out], [source, target, *dev], [model, *([reverse] if reverse else [])])
     choice = None
     if layer is not None:
@@ -88,22 +93,63 @@ def align(
 
     forward = make_aligner(model, choose)
     backward = None if reverse is None else make_aligner(reverse, choose_backward)
-    new = [aligner for aligner in (forward, backward) if aligner is not None and not aligner.chosen]
+    trained = [] if aligner == "heads" or choice is not None or any(dev) else fitted_aligners(forward, backward)
+    if aligner == "fitted" and not trained:
+        raise ValueError(f"{model} has no trained aligner, or the reverse model has none; run rela fit-aligner --train")
     with output_lines(out) as write:
-        pairs = choose_if_needed(forward, paired_lines(source, target), backward)
-        for aligner in new:
-            where = "chosen on this text; rela fit-aligner keeps a choice"
-            print(f"{aligner.translator.folder}: {aligner.choice} ({where})", file=sys.stderr)
-        for links in align_corpus(forward, pairs, backward, symmetrise):
+        pairs = paired_lines(source, target)
+        if trained:
+            found = align_corpus(trained[0], pairs, trained[1] if backward else None, symmetrise)
+        else:
+            found = align_corpus(forward, with_choice(forward, backward, pairs), backward, symmetrise)
+        for links in found:
             write(pharaoh(links))
+
+
+def with_choice(
+    forward: Aligner, backward: Aligner | None, pairs: Iterator[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """The same pairs; heads of models that remember none are chosen on the first of them, and printed."""
+    from rela.alignment.corpus import choose_if_needed
+
+    new = [one for one in (forward, backward) if one is not None and not one.chosen]
+    pairs = choose_if_needed(forward, pairs, backward)
+    for one in new:
+        where = "chosen on this text; rela fit-aligner keeps a choice"
+        print(f"{one.translator.folder}: {one.choice} ({where})", file=sys.stderr)
+    return pairs
+
+
+def check_aligner(
+    aligner: str | None, dev: tuple[Path | None, ...], layer: int | None, by_hand: dict[str, bool]
+) -> None:
+    """Refuse options that contradict each other."""
+    if any(dev) and not all(dev):
+        raise ValueError("--dev-source, --dev-target and --dev-gold belong together")
+    for option, given in by_hand.items():
+        if given and layer is None:
+            raise ValueError(f"{option} says how a layer is read; give --layer too")
+    if aligner not in (None, "heads", "fitted"):
+        raise ValueError(f"aligner is {aligner!r}; wanted heads or fitted")
+    if aligner == "fitted" and (layer is not None or any(dev)):
+        raise ValueError("--layer and --dev-gold are about heads; leave out --aligner fitted")
+
+
+def fitted_aligners(forward: Aligner, backward: Aligner | None) -> list[FittedAligner]:
+    """The trained aligners of one model or of both; none where one of them has none."""
+    from rela.alignment.fitted import load_fitted
+
+    models = [one for one in (forward, backward) if one is not None]
+    found = [load_fitted(one.translator, one.tokenised) for one in models]
+    return [one for one in found if one is not None] if all(found) else []
 
 
 def check_symmetrisation(method: str | None) -> None:
     """Refuse a method there is not, before a model is loaded."""
-    from rela.evaluation.symmetrise import SYMMETRISATIONS
+    from rela.alignment.corpus import METHODS
 
-    if method is not None and method not in SYMMETRISATIONS:
-        raise ValueError(f"symmetrise is {method!r}; wanted one of {', '.join(SYMMETRISATIONS)}")
+    if method is not None and method not in METHODS:
+        raise ValueError(f"symmetrise is {method!r}; wanted one of {', '.join(METHODS)}")
 
 
 def fit_aligner(
@@ -114,17 +160,28 @@ def fit_aligner(
         Path | None, typer.Option(help="Model folder of the other direction; the two are chosen by their agreement.")
     ] = None,
     pairs: Annotated[int, typer.Option(help="Sentence pairs to choose heads on.")] = 500,
+    train: Annotated[
+        bool, typer.Option("--train", help="Also train an aligner on the links of the heads; it is used from then on.")
+    ] = False,
+    train_pairs: Annotated[int | None, typer.Option(help="With --train: pairs to learn from, at most 20,000.")] = None,
+    steps: Annotated[int | None, typer.Option(help="With --train: steps of learning, 2,000 if left out.")] = None,
     tokenised: Tokenised = False,
     device: Device = "auto",
 ) -> None:
     """Choose the layer and heads that word links are read from, without gold links; kept in the model folder.
 
-    Any parallel text will do, such as the validation set; with --reverse both models' folders get their choice.
+    Any parallel text will do, such as the validation set, or for --train some of the training text; with --reverse
+    both models' folders get their choice.
     Example: `rela fit-aligner runs/en-de/model valid.en valid.de --reverse runs/de-en/model`
     """
     from rela.alignment.agreement import choose_alone, choose_together
-    from rela.alignment.choose import save_choice
+    from rela.alignment.choose import Aligner, save_choice
 
+    if (train_pairs is not None or steps is not None) and not train:
+        raise ValueError("--train-pairs and --steps are about a trained aligner; give --train too")
+    for name, value in (("train-pairs", train_pairs), ("steps", steps)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; wanted at least 1")
     folders = [model] if reverse is None else [model, reverse]
     translators = [load_models([str(folder)], device).popitem()[1] for folder in folders]
     stream = paired_lines(source, target)
@@ -134,7 +191,28 @@ def fit_aligner(
         choices = list(choose_together(translators[0], translators[1], stream, tokenised, pairs))
     for translator, choice in zip(translators, choices, strict=True):
         save_choice(translator.folder, choice)
-        print(f"{translator.folder}: {choice}")
+        print(f"{translator.folder}: {choice}", flush=True)
+    if train:
+        aligners = [Aligner(one, choice, tokenised) for one, choice in zip(translators, choices, strict=True)]
+        train_aligners(aligners, paired_lines(source, target), train_pairs, steps)
+
+
+def train_aligners(
+    aligners: list[Aligner], pairs: Iterator[tuple[str, str]], limit: int | None, steps: int | None
+) -> None:
+    """Train an aligner for one model, or for two of opposite directions, and put it into the model's folder."""
+    from rela.alignment.fit import STEPS, TRAIN_PAIRS, fit
+    from rela.alignment.fitted import save_fitted
+
+    backward = aligners[1] if len(aligners) > 1 else None
+    with progress_bars() as progress:
+        fits = fit(aligners[0], pairs, backward, limit=limit or TRAIN_PAIRS, steps=steps or STEPS, progress=progress)
+    for aligner, found in zip(aligners, fits, strict=True):
+        folder = aligner.translator.folder
+        assert folder is not None
+        save_fitted(folder, found.aligner)
+        losses = ", ".join(f"{loss:.3f}" for loss in found.losses)
+        print(f"{folder}: trained aligner on decoder state {found.aligner.layer} (losses kept out: {losses})")
 
 
 def aer(

@@ -194,7 +194,10 @@ def filter_pairs(
     source: SourceText,
     target: TargetText,
     out: Annotated[Path, typer.Option(help="Scores as TSV; scores on their way are kept in OUT.parts.")],
-    by: Annotated[str, typer.Option(help="Rank by null-rate, log-prob or both.")] = "null-rate",
+    by: Annotated[
+        str, typer.Option(help="Rank by null-rate, log-prob, both, or score: what `rela check --calibrate` fitted.")
+    ] = "null-rate",
+    reverse: Annotated[Path | None, typer.Option(help="With --by score: model of the other direction.")] = None,
     keep: Annotated[float | None, typer.Option(help="Share of the pairs to keep, such as 0.8.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Worst score to keep.")] = None,
     kept_source: Annotated[Path | None, typer.Option(help="Where the kept pairs go; beside OUT if left out.")] = None,
@@ -213,6 +216,7 @@ def filter_pairs(
     """
     from rela.decoding.translate import Translator
     from rela.filtering.filter import filter_corpus
+    from rela.filtering.judge import Judge
     from rela.filtering.outputs import check_columns, kept_paths, parts_folder, summary_path
     from rela.filtering.ranking import Criterion
     from rela.filtering.score_corpus import score_corpus
@@ -220,6 +224,8 @@ def filter_pairs(
     from rela.training.processes import join_processes
 
     criterion = Criterion(by, keep, threshold)
+    if reverse is not None and by != "score":
+        raise ValueError("--reverse adds a model to the combined score; give --by score too")
     check_columns(ranked, text)
     if (kept_source is None) != (kept_target is None):
         raise ValueError("--kept-source and --kept-target belong together")
@@ -231,12 +237,14 @@ def filter_pairs(
     outputs = [out, summary_path(out)]
     outputs += kept_paths(out, files) if criterion.keeps else []
     outputs += [out.with_suffix(".html")] if page else []
-    check_outputs(outputs, [source, target], [model])
-    check_outside([parts_folder(out)], [model])
+    models = [model, *([reverse] if reverse else [])]
+    check_outputs(outputs, [source, target], models)
+    check_outside([parts_folder(out)], models)
     with join_processes(device) as processes, progress_bars() as progress:
         translator = Translator.load(model, str(processes.device))
+        backward = None if reverse is None else Translator.load(reverse, str(processes.device))
         store = score_corpus(
-            translator,
+            Judge(translator, backward) if by == "score" else translator,
             source,
             target,
             parts_folder(out),

@@ -1,4 +1,4 @@
-"""Rank a noisy corpus of any size by null rate, by log-probability or by both, and keep the best of it."""
+"""Rank a noisy corpus of any size by null rate, log-probability, both or a detector's score; keep the best of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rela.filtering.outputs import (
     write_kept,
     write_scores,
 )
-from rela.filtering.ranking import Criterion, best_first, chosen, rank_values
+from rela.filtering.ranking import LOW_IS_GOOD, Criterion, best_first, chosen, rank_values
 from rela.filtering.score_corpus import PROBLEMS
 from rela.filtering.score_store import ScoreStore
 
@@ -74,7 +74,7 @@ def filter_corpus(
     by = criterion.by
     scores = store.read()
     null_rates = scores["null_rate"][scores["problem"] == 0]
-    if by != "log-prob" and len(null_rates) and not null_rates.any():
+    if by in ("null-rate", "both") and len(null_rates) and not null_rates.any():
         warnings.warn("no pair has null attention, so the null rate ranks nothing; rank by log-prob", stacklevel=2)
     goodness = rank_values(scores, by)
     order = best_first(goodness)
@@ -106,7 +106,7 @@ def summarise(
     edge = None
     if kept is not None and kept.any():
         worst = float(goodness[kept].min())
-        edge = -worst + 0.0 if by == "null-rate" else worst
+        edge = -worst + 0.0 if by in LOW_IS_GOOD else worst
     problems = {why: int((scores["problem"] == code).sum()) for code, why in enumerate(PROBLEMS) if code}
     return FilterSummary(
         pairs=len(scores),

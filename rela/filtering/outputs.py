@@ -53,6 +53,8 @@ def score_columns(
     }
     if by == "both":
         columns["both"] = lambda i: number(goodness[i])
+    if by == "score":
+        columns["score"] = lambda i: number(scores["score"][i])
     columns["rank"] = lambda i: str(rank[i]) if rank[i] else ""
     if kept is not None:
         columns["kept"] = lambda i: str(int(kept[i]))

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from rela.filtering.detection import ranks
 
-ORDERS = ("null-rate", "log-prob", "both")
+ORDERS = ("null-rate", "log-prob", "both", "score")
+LOW_IS_GOOD = ("null-rate", "score")
 
 
 @dataclass(frozen=True)
 class Criterion:
     """What pairs are ranked by, and how many are kept.
 
-    `by` is "null-rate" (low is good), "log-prob" (high is good) or "both": the mean of a pair's ranks in the two
-    orders, as a share of the pairs, 1 the best and equal scores sharing a rank.
+    `by` is "null-rate" (low is good), "log-prob" (high is good), "both" (the mean of a pair's ranks in the two
+    orders, as a share of the pairs, 1 the best and equal scores sharing a rank) or "score", a detector's (low is good).
     """
 
     by: str = "null-rate"
@@ -45,13 +46,13 @@ class Criterion:
 
 
 def rank_values(scores: NDArray[Any], by: str) -> NDArray[np.float64]:
-    """[N], a number for each pair, high is good: −null rate, log-probability, or the mean of both ranks.
+    """[N], a number for each pair, high is good: −null rate, log-probability, the mean of both ranks, or −score.
 
     It is NaN for a pair with a problem.
     """
     good = scores["problem"] == 0
-    if by == "null-rate":
-        return np.where(good, -scores["null_rate"], np.nan)
+    if by in LOW_IS_GOOD:
+        return np.where(good, -scores[by.replace("-", "_")], np.nan)
     if by == "log-prob":
         return np.where(good, scores["log_prob"], np.nan)
     values = np.full(len(scores), np.nan)
@@ -72,7 +73,7 @@ def chosen(goodness: NDArray[np.float64], order: NDArray[np.int64], criterion: C
     if criterion.keep is not None:
         kept[order[: math.floor(criterion.keep * len(order) + 0.5)]] = True
     elif criterion.threshold is not None:
-        worst = -criterion.threshold if criterion.by == "null-rate" else criterion.threshold
+        worst = -criterion.threshold if criterion.by in LOW_IS_GOOD else criterion.threshold
         kept[order] = goodness[order] >= worst
     else:
         return None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rela.data.corpus import EMPTY, NOT_UTF8, NUL, TOO_LONG, decode_line, raw_pairs
 from rela.decoding.translate import PairTooLong, Translator
 from rela.filtering.fingerprint import file_fingerprint, model_fingerprint
+from rela.filtering.judge import Judge
 from rela.filtering.pair_scores import score_ids
 from rela.filtering.score_store import RECORD, ScoreStore
 from rela.progress import Progress
@@ -25,7 +26,7 @@ RawPair = tuple[bytes | None, bytes | None]
 
 
 def score_corpus(
-    translator: Translator,
+    scorer: Translator | Judge,
     source: str | Path,
     target: str | Path,
     folder: Path,
@@ -35,19 +36,22 @@ def score_corpus(
     block: int = BLOCK,
     progress: Progress | None = None,
 ) -> ScoreStore:
-    """Score this process' share of the blocks that are not scored yet, into `folder`.
+    """Score this process' share of the blocks that are not scored yet, into `folder`; a judge adds a combined score.
 
     Block i belongs to process i mod `world`. The scores of a pair do not depend on the pairs beside it, so neither
     an interruption nor the number of processes leaves a trace in them.
     """
     if "-" in (str(source), str(target)):
         raise ValueError("the corpus is read more than once, so it cannot come from the standard input")
+    judge = scorer if isinstance(scorer, Judge) else None
+    translator = scorer.forward if isinstance(scorer, Judge) else scorer
     job = {
-        "format": 1,
+        "format": 2,
         "block": block,
         "model": model_fingerprint(translator),
         "source": file_fingerprint(source),
         "target": file_fingerprint(target),
+        **({} if judge is None else judge.fingerprint),
     }
     store = ScoreStore(folder, job)
     done = store.finished()
@@ -55,26 +59,33 @@ def score_corpus(
     with store.writer(rank) as writer:
         for number, pairs in enumerate(blocks(source, target, block)):
             if number not in done and number % world == rank:
-                writer.add(number, score_block(translator, pairs))
+                writer.add(number, score_block(translator, pairs, judge))
             seen += len(pairs)
             if progress is not None:
                 progress("scored", seen, None)
     return store
 
 
-def score_block(translator: Translator, pairs: list[RawPair]) -> NDArray[Any]:
+def score_block(translator: Translator, pairs: list[RawPair], judge: Judge | None = None) -> NDArray[Any]:
     """The records of consecutive lines."""
     scores = np.zeros(len(pairs), RECORD)
-    scores["null_rate"] = scores["log_prob"] = np.nan
-    ids, scored = [], []
+    scores["null_rate"] = scores["log_prob"] = scores["score"] = np.nan
+    ids, texts, scored = [], [], []
     for i, raw in enumerate(pairs):
         encoded, problem = encode(translator, raw)
+        text = (decode_line(raw[0])[0], decode_line(raw[1])[0])
+        if not problem and judge is not None and not judge.can_read(text):
+            problem = PROBLEMS[-1]
         scores["problem"][i] = PROBLEMS.index(problem)
         if not problem:
             ids.append(encoded)
+            texts.append(text)
             scored.append(i)
+    if judge is not None:
+        scores[scored] = [(*found, 0) for found in judge.scores(texts)]
+        return scores
     for i, score in zip(scored, score_ids(translator, ids), strict=True):
-        scores[i] = (score.null_rate, score.log_prob, 0)
+        scores[i] = (score.null_rate, score.log_prob, np.nan, 0)
     return scores
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from rela.files import lock, write_text
 
-RECORD = np.dtype([("null_rate", "<f8"), ("log_prob", "<f8"), ("problem", "u1")])
-"""One pair; the scores of a pair with a problem are NaN."""
+RECORD = np.dtype([("null_rate", "<f8"), ("log_prob", "<f8"), ("score", "<f8"), ("problem", "u1")])
+"""One pair; the scores of a pair with a problem are NaN, and so is `score` where no detector was asked."""
 JOB = "job.json"
 
 

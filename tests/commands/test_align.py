@@ -68,6 +68,25 @@ def test_heads_are_chosen_on_the_text_and_kept_by_fit_aligner(tmp_path, lab, cap
     assert capsys.readouterr().out == links, "what is not said is grow-diag-final-and"
 
 
+def test_a_trained_aligner_is_used_where_there_is_one(tmp_path, lab, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    tiny_folder(tmp_path / "model")
+    model = tmp_path / "model"
+    assert "run rela fit-aligner --train" in refused(capsys, "align", model, *files, "--aligner", "fitted")
+    run("fit-aligner", model, *files, "--train", "--steps", 2)
+    assert "trained aligner on decoder state" in capsys.readouterr().out
+    found = {}
+    for aligner in ("heads", "fitted", None):
+        run("align", model, *files, *(() if aligner is None else ("--aligner", aligner)))
+        found[aligner] = capsys.readouterr().out
+    assert found[None] == found["fitted"] != found["heads"]
+    run("align", model, *files, "--symmetrise", "product")
+    assert len(capsys.readouterr().out.splitlines()) == 8
+    assert "leave out --aligner" in refused(capsys, "align", model, *files, "--aligner", "fitted", "--layer", 1)
+    assert "wanted heads or fitted" in refused(capsys, "align", model, *files, "--aligner", "best")
+    assert "--train too" in refused(capsys, "fit-aligner", model, *files, "--steps", 2)
+
+
 def test_one_model_is_symmetrised_with_itself(lab, capsys):
     found = []
     for more in ((), ("--symmetrise", "union"), ("--symmetrise", "intersection")):

@@ -1,0 +1,128 @@
+"""Bad translations found pair by pair."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rela.commands.arguments import load_models, text_pairs
+from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
+from rela.commands.outputs import check_outputs
+from rela.terminal import check_format, output_lines, paired_lines
+
+if TYPE_CHECKING:
+    from rela.decoding.translate import Translator
+    from rela.filtering.check import PairCheck
+
+COLUMNS = ("line", "score", "verdict", "log_prob", "contrast", "null_rate", "no_source", "untranslated", "problem")
+
+
+def check(
+    model: ModelFolder,
+    source: SourceText,
+    target: TargetText,
+    out: OutputFile = None,
+    reverse: Annotated[Path | None, typer.Option(help="Model folder of the other direction.")] = None,
+    format: Annotated[str, typer.Option(help="tsv, or jsonl with everything that is known of a pair.")] = "tsv",
+    page: Annotated[Path | None, typer.Option(help="Also write the worst pairs as a page: FILE.html.")] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="SRC TGT are trusted pairs: fit score and thresholds, check nothing.")
+    ] = False,
+    pairs: Annotated[
+        int | None, typer.Option(help="With --calibrate: trusted pairs to use, 1,000 if left out.")
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Find bad translations: one score a pair (high is bad), words without a source, words left untranslated.
+
+    Example: `rela check runs/de-en/model valid.de valid.en --reverse runs/en-de/model --calibrate`, once, then
+    `rela check runs/de-en/model new.de new.en --reverse runs/en-de/model --format jsonl`
+    """
+    check_format(format, "tsv", "jsonl")
+    if pairs is not None and not calibrate:
+        raise ValueError("--pairs says how many trusted pairs to use; give --calibrate too")
+    if calibrate and (out is not None or page is not None):
+        raise ValueError("--calibrate writes into the model folder only; leave out --out and --page")
+    check_outputs([out, page], [source, target], [model, *([reverse] if reverse else [])])
+    forward = load_models([str(model)], device).popitem()[1]
+    backward = None if reverse is None else load_models([str(reverse)], device).popitem()[1]
+    if calibrate:
+        fit(forward, backward, source, target, pairs)
+        return
+    from rela.filtering.check import Checker
+
+    checker = Checker(forward, backward)
+    if checker.detector is None:
+        how = "" if reverse is None else f" --reverse {reverse}"
+        score = "the score is minus the log-probability, and no word is marked"
+        wanted = f"rela check {model} TRUSTED_SRC TRUSTED_TGT{how} --calibrate fits a better one"
+        print(f"{model} is not calibrated for this: {score}; {wanted}", file=sys.stderr)
+    with output_lines(out) as write:
+        checks = written(checker.check(paired_lines(source, target)), write, format)
+        if page is None:
+            for _ in checks:
+                pass
+        else:
+            write_page(page, checks, calibrated=checker.detector is not None)
+
+
+def fit(forward: Translator, backward: Translator | None, source: Path, target: Path, limit: int | None) -> None:
+    """Fit the detectors of a model folder: of the model alone and, if there is a reverse model, of both."""
+    from rela.filtering.detector import TRUSTED, save_detectors
+    from rela.filtering.detector import calibrate as run
+
+    trusted = text_pairs(source, target, limit or TRUSTED)
+    assert forward.folder is not None
+    detectors = run(forward, backward, trusted)
+    save_detectors(forward.folder, detectors)
+    for name, detector in detectors.items():
+        found = "  ".join(f"{kind} {value:.3f}" for kind, value in detector.auroc.items())
+        print(f"{forward.folder} ({name}), {detector.trusted:,} trusted pairs; AUROC on noise kept out: {found}")
+
+
+def written(checks: Iterator[PairCheck], write: Callable[[str], None], format: str) -> Iterator[PairCheck]:
+    """The same checks, each written on its way."""
+    if format == "tsv":
+        write("\t".join(COLUMNS))
+    for one in checks:
+        write(json.dumps(one.row(), ensure_ascii=False) if format == "jsonl" else tsv_row(one))
+        yield one
+
+
+def tsv_row(one: PairCheck) -> str:
+    """One pair as a row of the table; flagged words are separated by spaces."""
+    flagged = {
+        "no_source": [word.word for word in one.target_words or () if word.flagged],
+        "untranslated": [word.word for word in one.source_words or () if word.flagged],
+    }
+    fields = []
+    for name in COLUMNS:
+        value = " ".join(flagged[name]) if name in flagged else getattr(one, name)
+        fields.append("" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value))
+    return "\t".join(fields)
+
+
+def write_page(path: Path, checks: Iterator[PairCheck], calibrated: bool) -> None:
+    """The worst pairs as a page."""
+    from rela.report.check_page import worst_first, write_check_page
+
+    counts = {"pairs": 0, "warn": 0}
+
+    def counted() -> Iterator[PairCheck]:
+        for one in checks:
+            counts["pairs"] += 1
+            counts["warn"] += one.verdict == "warn"
+            yield one
+
+    worst = worst_first(counted())
+    how = (
+        "The score is a logistic regression fitted on noise made of trusted pairs."
+        if calibrated
+        else "The model is not calibrated: the score is minus the log-probability, and there are no thresholds."
+    )
+    write_check_page(path, worst, counts["pairs"], counts["warn"], how)

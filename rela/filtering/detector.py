@@ -1,0 +1,283 @@
+"""One number for how bad a sentence pair is: a logistic regression fitted on noise made on purpose, without labels.
+
+    score = σ(w · z + b)     z = clip((features − mean) / deviation, ±5)
+
+The features are those of one model, or of two models of opposite directions. Trusted pairs are made noisy in every way
+of `rela.filtering.noise`; the regression tells the noisy from the trusted ones. It is kept in the model folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rela.analysis.words import word_index
+from rela.decoding.translate import PairTooLong, Translator
+from rela.files import write_text
+from rela.filtering.detection import auroc
+from rela.filtering.features import IdPair, PairView, feature_names, view_pairs
+from rela.filtering.fingerprint import model_fingerprint
+from rela.filtering.noise import ALL_NOISES, Pair, make_noise
+from rela.model.folder import ModelFolderError
+
+DETECTOR = "check.json"
+PENALTY = 1.0
+"""On the squared weights, beside a loss that is a sum over pairs."""
+LARGEST = 5.0
+TRUSTED = 1000
+"""Trusted pairs a detector is fitted on, unless told otherwise."""
+FALSE_ALARMS = {"notice": 0.05, "warn": 0.01}
+"""Share of trusted pairs, or of their words, above a threshold."""
+
+
+@dataclass(frozen=True)
+class Detector:
+    """The regression, its thresholds, and what it was fitted on."""
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    weights: tuple[float, ...]
+    bias: float
+    references: tuple[str, ...] = ("", "")
+    """The other source of `contrast` and, for the backward model, the other target."""
+    thresholds: dict[str, float] = field(default_factory=dict)
+    """Scores above which 5 % (notice) and 1 % (warn) of the trusted pairs lie."""
+    words: dict[str, float] = field(default_factory=dict)
+    """Of single words: null rates above which, and attention below which, 1 % of the trusted words lie."""
+    trusted: int = 0
+    """Pairs it was fitted on."""
+    auroc: dict[str, float] = field(default_factory=dict)
+    """By kind of noise, on pairs that were kept out of the fit."""
+    reverse: str = ""
+    """The fingerprint of the backward model, if there are two."""
+
+    def score(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[N], of features [N, F]: from 0 to 1, high is bad."""
+        z = np.clip((features - np.array(self.mean)) / np.array(self.deviation), -LARGEST, LARGEST)
+        return np.asarray(1 / (1 + np.exp(-(z @ np.array(self.weights) + self.bias))))
+
+
+def view_both(
+    forward: Translator, backward: Translator | None, pairs: Sequence[Pair], references: Sequence[str]
+) -> tuple[list[PairView], list[PairView] | None]:
+    """The views of both models, or of one; the backward model's pairs are turned round."""
+    there = view_pairs(forward, encode_all(forward, pairs), forward.subwords.encode(references[0]))
+    if backward is None:
+        return there, None
+    turned = [(target, source) for source, target in pairs]
+    return there, view_pairs(backward, encode_all(backward, turned), backward.subwords.encode(references[1]))
+
+
+def encode_all(translator: Translator, pairs: Sequence[Pair]) -> list[IdPair]:
+    return [translator.encode_pair(source, target) for source, target in pairs]
+
+
+def features_of(there: Sequence[PairView], back: Sequence[PairView] | None) -> NDArray[np.float64]:
+    """[N, F], the features of both views side by side."""
+    if not there:
+        return np.empty((0, 0))
+    ours = np.stack([view.features for view in there])
+    return ours if back is None else np.concatenate([ours, np.stack([view.features for view in back])], axis=1)
+
+
+def names_of(forward: Translator, backward: Translator | None) -> tuple[str, ...]:
+    """The names of `features_of`."""
+    names = []
+    for prefix, translator in (("", forward), ("reverse ", backward)):
+        if translator is not None:
+            shape = translator.config.model
+            names += [prefix + name for name in feature_names(shape.decoder_layers, shape.heads)]
+    return tuple(names)
+
+
+def calibrate(
+    forward: Translator, backward: Translator | None, pairs: Sequence[Pair], seed: int = 1
+) -> dict[str, Detector]:
+    """Detectors fitted on trusted pairs and noise made of them: "alone" and, with a backward model, "both".
+
+    Thresholds and AUROC come from every fifth pair, which is kept out of the fit.
+    """
+    pairs = [pair for pair in pairs if scorable(forward, backward, pair)]
+    if len(pairs) < 20:
+        raise ValueError(f"there are {len(pairs)} trusted pairs to fit a detector on; wanted at least 20")
+    references = tuple(middle(pairs, side) for side in (0, 1))
+    versions = {"trusted": list(pairs), **{kind: make_noise(pairs, kind, seed) for kind in ALL_NOISES}}
+    learnt: dict[str, NDArray[np.float64]] = {}
+    held: dict[str, NDArray[np.float64]] = {}
+    for kind, made in versions.items():
+        usable = [
+            (i % 5 == 4, pair)
+            for i, pair in enumerate(made)
+            if scorable(forward, backward, pair) and made_noisy(kind, pair, pairs[i])
+        ]
+        there, back = view_both(forward, backward, [pair for _, pair in usable], references)
+        if kind == "trusted":
+            words = word_thresholds(forward, backward, pairs, there, back)
+        kept_out = np.array([out for out, _ in usable], dtype=bool)
+        features = features_of(there, back)
+        if len(features):
+            learnt[kind], held[kind] = features[~kept_out], features[kept_out]
+    alone = fit_detector(names_of(forward, None), learnt, held)
+    shared = {"references": references, "words": words, "trusted": len(pairs)}
+    detectors = {"alone": replace(alone, **shared)}  # type: ignore[arg-type]
+    if backward is not None:
+        both = fit_detector(names_of(forward, backward), learnt, held)
+        detectors["both"] = replace(both, **shared, reverse=model_fingerprint(backward))  # type: ignore[arg-type]
+    return detectors
+
+
+def fit_detector(
+    names: tuple[str, ...], learnt: dict[str, NDArray[np.float64]], held: dict[str, NDArray[np.float64]]
+) -> Detector:
+    """The regression over the first features, as many as there are names; `learnt` and `held` are [N, F] by kind."""
+    learnt, held = ({kind: values[:, : len(names)] for kind, values in part.items()} for part in (learnt, held))
+    clean = learnt["trusted"]
+    noisy = np.concatenate([values for kind, values in learnt.items() if kind != "trusted"])
+    deviation = np.concatenate([clean, noisy]).std(0)
+    scale = np.where(deviation > 1e-9, deviation, 1.0)
+    detector = Detector(names, tuple(clean.mean(0).tolist()), tuple(scale.tolist()), (0.0,) * len(names), 0.0)
+    detector = fit_weights(detector, clean, noisy)
+    scores = {kind: detector.score(values) for kind, values in held.items()}
+    return replace(
+        detector,
+        thresholds={name: float(np.quantile(scores["trusted"], 1 - share)) for name, share in FALSE_ALARMS.items()},
+        auroc={kind: auroc(scores["trusted"], scores[kind]) for kind in ALL_NOISES if len(scores.get(kind, ()))},
+    )
+
+
+def made_noisy(kind: str, pair: Pair, trusted: Pair) -> bool:
+    """Whether a pair is what its kind says: noise that changed nothing is no noise."""
+    return kind == "trusted" or " ".join(pair[1].split()) != " ".join(trusted[1].split())
+
+
+def scorable(forward: Translator, backward: Translator | None, pair: Pair) -> bool:
+    """Whether both models can read a pair."""
+    try:
+        ids = forward.encode_pair(*pair)
+        turned = ([0], [0]) if backward is None else backward.encode_pair(pair[1], pair[0])
+    except PairTooLong:
+        return False
+    return all(ids) and all(turned)
+
+
+def middle(pairs: Sequence[Pair], side: int) -> str:
+    """The sentence of middle length, of one side."""
+    texts = sorted({pair[side] for pair in pairs}, key=lambda text: (len(text.split()), text))
+    return texts[len(texts) // 2]
+
+
+def word_thresholds(
+    forward: Translator,
+    backward: Translator | None,
+    pairs: Sequence[Pair],
+    there: Sequence[PairView],
+    back: Sequence[PairView] | None,
+) -> dict[str, float]:
+    """What 1 % of the trusted words exceed: null rates of both sides' words, and how little a source word is seen."""
+    share = FALSE_ALARMS["warn"]
+    nulls = [x for (_, text), view in zip(pairs, there, strict=True) for x in null_by_word(forward, text, view)]
+    seen = [x for (text, _), view in zip(pairs, there, strict=True) for x in attention_by_word(forward, text, view)]
+    found = {"null": float(np.quantile(nulls, 1 - share)), "attention": float(np.quantile(seen, share))}
+    if back is not None and backward is not None:
+        nulls = [x for (text, _), view in zip(pairs, back, strict=True) for x in null_by_word(backward, text, view)]
+        found["reverse null"] = float(np.quantile(nulls, 1 - share))
+    return found
+
+
+def null_by_word(translator: Translator, target: str, view: PairView) -> list[float]:
+    """The share of heads that look at nothing where a word of the target is written."""
+    return by_word(view.null_rows[:-1], translator.subwords.pieces(translator.subwords.encode(target)))
+
+
+def attention_by_word(translator: Translator, source: str, view: PairView) -> list[float]:
+    """What each word of the source gets in the layer that looks at it most."""
+    pieces = translator.subwords.pieces(translator.subwords.encode(source))
+    return by_word(view.coverage.max(0), pieces, total=True)
+
+
+def by_word(values: NDArray[np.float64], pieces: Sequence[str], total: bool = False) -> list[float]:
+    """The mean, or the sum, over each word's subwords."""
+    found: dict[int, list[float]] = {}
+    for word, value in zip(word_index(pieces), values.tolist(), strict=True):
+        found.setdefault(word, []).append(value)
+    return [sum(each) if total else sum(each) / len(each) for each in found.values()]
+
+
+def fit_weights(
+    detector: Detector, clean: NDArray[np.float64], noisy: NDArray[np.float64], steps: int = 30
+) -> Detector:
+    """Weights and bias by Newton's method; all trusted pairs together count as much as all noisy ones."""
+    features = np.concatenate([clean, noisy])
+    z = np.clip((features - np.array(detector.mean)) / np.array(detector.deviation), -LARGEST, LARGEST)
+    z = np.concatenate([z, np.ones((len(z), 1))], axis=1)
+    label = np.repeat([0.0, 1.0], [len(clean), len(noisy)])
+    count = np.where(label == 1, len(label) / (2 * len(noisy)), len(label) / (2 * len(clean)))
+    penalty = np.full(z.shape[1], PENALTY)
+    penalty[-1] = 1e-6  # the bias is free
+    weights = np.zeros(z.shape[1])
+    for _ in range(steps):
+        probability = 1 / (1 + np.exp(-np.clip(z @ weights, -30, 30)))
+        gradient = z.T @ (count * (probability - label)) + penalty * weights
+        curvature = (z * (count * np.maximum(probability * (1 - probability), 1e-6))[:, None]).T @ z
+        step = np.linalg.solve(curvature + np.diag(penalty), gradient)
+        weights -= step
+        if np.abs(step).max() < 1e-8:
+            break
+    return replace(detector, weights=tuple(weights[:-1].tolist()), bias=float(weights[-1]))
+
+
+def save_detectors(folder: Path, detectors: dict[str, Detector]) -> None:
+    """Keep the detectors of a model in its folder, by name: "alone" and, with a backward model, "both"."""
+    write_text(
+        folder / DETECTOR, json.dumps({name: asdict(detector) for name, detector in detectors.items()}, indent=1)
+    )
+
+
+def load_detectors(folder: Path) -> dict[str, Detector]:
+    """The detectors of a model folder, by name; none where it was not calibrated."""
+    path = folder / DETECTOR
+    if not path.is_file():
+        return {}
+    try:
+        return {name: read_detector(values) for name, values in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelFolderError(f"{path} is damaged: {error}") from None
+
+
+def read_detector(values: dict[str, Any]) -> Detector:
+    tuples = {name: tuple(values[name]) for name in ("names", "mean", "deviation", "weights", "references")}
+    detector = Detector(**{**values, **tuples})
+    sizes = {len(detector.names), len(detector.mean), len(detector.deviation), len(detector.weights)}
+    if len(sizes) != 1:
+        raise ValueError("names, means, deviations and weights are not equally many")
+    return detector
+
+
+def detector_for(forward: Translator, backward: Translator | None) -> Detector | None:
+    """The detector in the forward model's folder that fits these models; None if it was never calibrated."""
+    found = load_detectors(forward.folder) if forward.folder is not None else {}
+    detector = found.get("alone" if backward is None else "both")
+    if detector is None:
+        return None
+    if detector.names != names_of(forward, backward):
+        raise ModelFolderError(
+            f"{forward.folder}/{DETECTOR} was made for another model; run rela check --calibrate again"
+        )
+    if backward is not None and detector.reverse != model_fingerprint(backward):
+        raise ModelFolderError(
+            f"{forward.folder}/{DETECTOR} was made with another reverse model; run rela check --calibrate again"
+        )
+    return detector
+
+
+def detector_fingerprint(detector: Detector) -> str:
+    """A hash of everything a score depends on."""
+    return hashlib.sha256(json.dumps(asdict(detector), sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,144 @@
+"""What a model sees in a sentence pair: the numbers a detector of bad translations is made of, and their words.
+
+All of it comes from one forced pass over the pair and one over the target with another source (the *reference*): a
+target that is as probable with any source was not translated from its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rela.analysis.capture import observed
+from rela.decoding.translate import Translator
+from rela.decoding.windows import batches_by_length
+from rela.filtering.pair_scores import BATCH_TOKENS
+
+IdPair = tuple[list[int], list[int]]
+UNSEEN = 0.2
+"""A source subword that gets less than this much of the layer's attention, where 1 is a target subword's whole row."""
+WORST = 0.25
+"""Share of the target's subwords, the least probable ones, whose mean log-probability is a number of its own."""
+PLAIN = ("log_prob", "worst_log_prob", "contrast", "length_ratio", "repeated", "copied")
+
+
+@dataclass(frozen=True, eq=False)
+class PairView:
+    """One pair as one model sees it."""
+
+    null: NDArray[np.float64]
+    """[L, H], the null rate of each head of cross attention."""
+    log_probs: NDArray[np.float64]
+    """[T + 1], of each target subword and </s>."""
+    contrast: float
+    """Log-probability for each subword, above that with the reference source."""
+    null_rows: NDArray[np.float64]
+    """[T + 1], the share of all heads that look at nothing at each step."""
+    coverage: NDArray[np.float64]
+    """[L, S], the attention that each source subword gets; 1 is the whole row of a target subword."""
+    features: NDArray[np.float64]
+    """The numbers of `feature_names`."""
+
+    @property
+    def log_prob(self) -> float:
+        """For each subword, </s> included."""
+        return float(self.log_probs.mean())
+
+    @property
+    def null_rate(self) -> float:
+        """Over all layers and heads."""
+        return float(self.null.mean())
+
+
+def feature_names(layers: int, heads: int) -> list[str]:
+    """The names of a pair's numbers, as seen by one model.
+
+    - log_prob: of the target, for each subword; worst_log_prob: the mean of the least probable quarter
+    - contrast: log_prob minus that with the reference source
+    - length_ratio: log of target subwords by source subwords; repeated: share of target bigrams that were there before
+    - copied: share of target subwords that are in the source too
+    - of each layer: end, the share of attention on the source's </s>; unseen, the share of source subwords that get
+      next to no attention; crowded, attention beyond 1.5 rows on one source subword, for each target subword
+    - null of each layer and head: the null rate
+    """
+    by_layer = [f"{name} {layer + 1}" for name in ("end", "unseen", "crowded") for layer in range(layers)]
+    return [*PLAIN, *by_layer, *(f"null {layer + 1}.{head + 1}" for layer in range(layers) for head in range(heads))]
+
+
+def view_pairs(translator: Translator, ids: Sequence[IdPair], reference: list[int]) -> list[PairView]:
+    """The view of each pair of subword ids, in order; a view does not depend on the pairs beside it."""
+    views: list[PairView | None] = [None] * len(ids)
+    tokens = BATCH_TOKENS.get(translator.device.type, 2048)
+    lengths = [max(len(source), len(target), len(reference)) for source, target in ids]
+    for batch in batches_by_length(lengths, tokens):
+        for i, view in zip(batch, view_batch(translator, [ids[i] for i in batch], reference), strict=True):
+            views[i] = view
+    return [view for view in views if view is not None]
+
+
+@torch.inference_mode()
+def view_batch(translator: Translator, ids: list[IdPair], reference: list[int]) -> Iterator[PairView]:
+    """The same for one batch."""
+    with observed([layer.cross for layer in translator.model.decoder]) as seen:
+        log_probs = token_log_probs(translator, ids)
+    plain = token_log_probs(translator, [(reference, target) for _, target in ids])
+    weights = torch.stack([layer[: len(ids)] for layer in seen])  # [L, B, H, T, S]
+    for i, (source, target) in enumerate(ids):
+        one = weights[:, i, :, : len(target) + 1, : len(source) + 1].float()
+        yield make_view(one, log_probs[i], plain[i], source, target)
+
+
+def token_log_probs(translator: Translator, ids: list[IdPair]) -> list[NDArray[np.float64]]:
+    """[T + 1] for each pair: the log-probability of each target subword and </s>."""
+    batch = translator.pack_evenly(ids)
+    logits = translator.model.logits(translator.model(*batch.inputs)).float()
+    found = torch.log_softmax(logits, -1).gather(-1, batch.target_out[:, None])[:, 0].double().cpu().numpy()
+    bounds = batch.target_packing.cu_seqlens.tolist()
+    return [found[bounds[i] : bounds[i + 1]] for i in range(len(ids))]
+
+
+def make_view(
+    weights: Tensor, log_probs: NDArray[Any], plain: NDArray[Any], source: list[int], target: list[int]
+) -> PairView:
+    """The view of one pair from its cross attention [L, H, T + 1, S + 1] and its log-probabilities [T + 1]."""
+    total = weights.sum(-1, keepdim=True)
+    null = (total[..., 0] == 0).double()  # [L, H, T + 1]
+    shares = (weights / total.where(total > 0, 1.0)).double()
+    by_layer = shares.mean(1)  # [L, T + 1, S + 1]
+    end = by_layer[..., -1].mean(-1)
+    coverage = by_layer[:, :-1, :-1].sum(1)  # [L, S], without the row and the column of </s>
+    unseen = (coverage < UNSEEN).double().mean(-1) if source else end.new_zeros(len(end))
+    crowded = (coverage - 1.5).clamp_min(0).sum(-1) / max(len(target), 1)
+    by_head = null.mean(-1)
+    worst = np.sort(log_probs)[: max(1, round(WORST * len(log_probs)))].mean()
+    contrast = float(log_probs.mean() - plain.mean())
+    ratio = np.log((len(target) + 1) / (len(source) + 1))
+    numbers = [log_probs.mean(), worst, contrast, ratio, repeated(target), copied(source, target)]
+    by_layers = [tensor.cpu().numpy().ravel() for tensor in (end, unseen, crowded, by_head)]
+    return PairView(
+        null=by_head.cpu().numpy(),
+        log_probs=log_probs,
+        contrast=contrast,
+        null_rows=null.mean((0, 1)).cpu().numpy(),
+        coverage=coverage.cpu().numpy(),
+        features=np.concatenate([numbers, *by_layers]).astype(np.float64),
+    )
+
+
+def repeated(ids: list[int]) -> float:
+    """The share of bigrams that occurred before in the same sentence."""
+    bigrams = Counter(pairwise(ids))
+    return 1 - len(bigrams) / bigrams.total() if bigrams else 0.0
+
+
+def copied(source: list[int], target: list[int]) -> float:
+    """The share of target subwords that are in the source too, each as often as it is there."""
+    return (Counter(source) & Counter(target)).total() / len(target) if target else 0.0

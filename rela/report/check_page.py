@@ -1,0 +1,60 @@
+"""A page of checked sentence pairs: the worst first, words without a counterpart marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from pathlib import Path
+
+from rela.filtering.check import PairCheck, WordCheck
+from rela.filtering.outputs import whole_file
+from rela.report.web_page import escape, page, paragraph
+
+SHOWN = 200
+"""Pairs on a page."""
+MARK = '<mark title="{title}">{word}</mark>'
+
+
+def worst_first(checks: Iterable[PairCheck], count: int = SHOWN) -> list[PairCheck]:
+    """The pairs of the highest scores; only so many are held at once."""
+    scored = (check for check in checks if check.score is not None)
+    return nlargest(count, scored, key=lambda check: (check.score, -check.line))
+
+
+def write_check_page(path: str | Path, worst: Sequence[PairCheck], pairs: int, flagged: int, how: str) -> None:
+    """Write the page; `how` says in a sentence where scores and thresholds come from."""
+    parts = [
+        paragraph(
+            f"{pairs:,} pairs were checked, {flagged:,} of them are worse than 99 % of trusted pairs. Below are the "
+            f"{len(worst):,} of the highest score. {how} Marked words: in the target, words for which more heads look "
+            "at nothing than for 99 % of trusted words; in the source, words that were left untranslated."
+        ),
+        '<div class="wide"><table><thead><tr><th class="number">line</th><th class="number">score</th><th>verdict</th>',
+        '<th class="number">log-prob</th><th class="number">null rate</th><th>source and target</th></tr></thead>',
+        "<tbody>",
+        *(row(check) for check in worst),
+        "</tbody></table></div>",
+    ]
+    with whole_file(path) as file:
+        file.write(page("Checked sentence pairs", parts).encode())
+
+
+def row(check: PairCheck) -> str:
+    """One pair as a row of the table."""
+    figures = [f'<td class="number">{check.line}</td>', f'<td class="number">{check.score:.4f}</td>']
+    figures.append(f"<td>{escape(check.verdict)}</td>")
+    figures += [f'<td class="number">{value:.3f}</td>' for value in (check.log_prob or 0.0, check.null_rate or 0.0)]
+    text = f"{marked(check.source_words or [])}<br/>{marked(check.target_words or [])}"
+    return f'<tr>{"".join(figures)}<td class="text">{text}</td></tr>'
+
+
+def marked(words: Sequence[WordCheck]) -> str:
+    """The words of one side, flagged ones marked."""
+    return " ".join(one_word(word) for word in words)
+
+
+def one_word(word: WordCheck) -> str:
+    if not word.flagged:
+        return escape(word.word)
+    title = f"null rate {word.null:.2f}" if word.null is not None else f"attention {word.attention or 0:.2f}"
+    return MARK.format(title=escape(title), word=escape(word.word))

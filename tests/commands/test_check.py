@@ -1,0 +1,64 @@
+"""`rela check` and `rela filter --by score`, as they are typed."""
+
+import csv
+import json
+
+import pytest
+
+from rela.toy import generate, write_corpus
+from tests.commands.running import refused, run
+from tests.tiny_models import tiny_folder
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Two models, trusted pairs, and a text to check."""
+    folder = tmp_path_factory.mktemp("lab")
+    tiny_folder(folder / "there")
+    tiny_folder(folder / "back", seed=2)
+    write_corpus(folder, {"trusted": generate(24, seed=11), "test": generate(6, seed=5)})
+    return folder
+
+
+def test_calibrate_check_and_filter(lab, tmp_path, capsys):
+    both = ("--reverse", lab / "back")
+    files = (lab / "test.en", lab / "test.de")
+    run("check", lab / "there", *files, *both)
+    output, error = capsys.readouterr()
+    assert "is not calibrated" in error
+    plain = list(csv.DictReader(output.splitlines(), delimiter="\t"))
+    assert "--calibrate" in refused(
+        capsys, "filter", lab / "there", *files, "--by", "score", "--out", tmp_path / "scores.tsv"
+    )
+
+    run("check", lab / "there", lab / "trusted.en", lab / "trusted.de", *both, "--calibrate")
+    assert capsys.readouterr().out.count("24 trusted pairs; AUROC on noise kept out: shuffled") == 2
+    run("check", lab / "there", *files, *both, "--format", "jsonl", "--page", tmp_path / "page.html")
+    output, error = capsys.readouterr()
+    assert error == ""
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["line"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(0 <= row["score"] <= 1 for row in rows)
+    assert [row["score"] for row in rows] != [float(row["score"]) for row in plain]
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<tr><td") == 6
+    assert page.index(f">{max(rows, key=lambda row: row['score'])['line']}</td>") > 0
+
+    run("filter", lab / "there", *files, *both, "--by", "score", "--keep", 0.5, "--out", tmp_path / "scores.tsv")
+    with open(tmp_path / "scores.tsv", encoding="utf-8") as file:
+        filtered = list(csv.DictReader(file, delimiter="\t"))
+    assert [float(row["score"]) for row in filtered] == pytest.approx([row["score"] for row in rows], abs=1e-6)
+    best = sorted(range(6), key=lambda i: rows[i]["score"])[:3]
+    assert [i for i, row in enumerate(filtered) if row["kept"] == "1"] == sorted(best)
+    capsys.readouterr()
+
+
+def test_check_refuses(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    assert "format is" in refused(capsys, "check", lab / "there", *files, "--format", "xml")
+    assert "--calibrate too" in refused(capsys, "check", lab / "there", *files, "--pairs", 5)
+    assert "leave out --out" in refused(capsys, "check", lab / "there", *files, "--calibrate", "--page", tmp_path / "x")
+    assert "6 trusted pairs" in refused(capsys, "check", lab / "there", *files, "--calibrate")
+    assert "--by score too" in refused(
+        capsys, "filter", lab / "there", *files, "--reverse", lab / "back", "--out", tmp_path / "s.tsv"
+    )

@@ -1,0 +1,63 @@
+"""Checked pairs: in order, with every word, and with the verdicts of the thresholds."""
+
+import json
+import math
+
+import pytest
+
+from rela.filtering.check import Checker
+from rela.filtering.detector import calibrate, save_detectors
+from tests.tiny_models import HEADS, LAYERS, tiny_folder, tiny_translator, toy_pairs
+
+PAIRS = toy_pairs(6, seed=3)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two models of opposite directions, calibrated on forty pairs."""
+    folder = tmp_path_factory.mktemp("models")
+    there, back = tiny_folder(folder / "there"), tiny_folder(folder / "back", seed=2)
+    save_detectors(folder / "there", calibrate(there, back, toy_pairs(40, seed=11)))
+    return there, back
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_pair_has_a_score_and_every_word_its_numbers(models, reverse):
+    checker = Checker(models[0], models[1] if reverse else None)
+    pairs = [PAIRS[0], ("", "x"), ("zu lang " * 100, "x"), *PAIRS[1:]]
+    found = list(checker.check(iter(pairs)))
+    assert [check.line for check in found] == list(range(1, len(pairs) + 1))
+    assert [check.problem for check in found[:4]] == ["", "empty", "too long for the model", ""]
+    assert found[1].score is None
+    for check in (found[0], *found[3:]):
+        assert 0 <= check.score <= 1
+        assert check.verdict in ("ok", "notice", "warn")
+        assert [word.word for word in check.source_words] == check.source.split()
+        assert [word.word for word in check.target_words] == check.target.split()
+        assert (len(check.null_by_head), len(check.null_by_head[0])) == (LAYERS, HEADS)
+        assert sum(word.log_prob for word in check.target_words) > check.log_prob * 100
+        assert (check.reverse is None) == (not reverse)
+        assert all((word.null is None) == (not reverse) for word in check.source_words)
+        row = json.loads(json.dumps(check.row(), allow_nan=False))
+        assert row["score"] == check.score
+    assert list(checker.check(pairs)) == found
+
+
+def test_verdicts_follow_the_thresholds(models):
+    checker = Checker(models[0])
+    limits = checker.detector.thresholds
+    assert checker.verdict(limits["warn"] + 1e-9) == "warn"
+    assert checker.verdict(limits["warn"]) == ("notice" if limits["warn"] > limits["notice"] else "ok")
+    assert checker.verdict(limits["notice"]) == "ok"
+    flagged = [word.flagged for check in checker.check(toy_pairs(40, seed=11)) for word in check.target_words]
+    assert sum(flagged) / len(flagged) <= 0.01, "one trusted word in a hundred at most"
+
+
+def test_without_a_detector_the_score_is_minus_the_log_probability():
+    there, back = tiny_translator(), tiny_translator("rela-g", seed=2)
+    for check in Checker(there).check(PAIRS):
+        assert math.isclose(check.score, -check.log_prob)
+        assert check.verdict == ""
+        assert not any(word.flagged for word in check.target_words + check.source_words)
+    for check in Checker(there, back).check(PAIRS):
+        assert math.isclose(check.score, -(check.log_prob + check.reverse["log_prob"]) / 2)

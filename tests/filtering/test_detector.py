@@ -1,0 +1,92 @@
+"""A detector fitted on noise: finds what can be found, is kept in the folder, and refuses other models."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rela.filtering.detection import auroc
+from rela.filtering.detector import (
+    DETECTOR,
+    Detector,
+    calibrate,
+    detector_fingerprint,
+    detector_for,
+    features_of,
+    fit_weights,
+    load_detectors,
+    names_of,
+    save_detectors,
+    view_both,
+)
+from rela.filtering.noise import ALL_NOISES, make_noise
+from rela.model.folder import ModelFolderError
+from tests.tiny_models import tiny_folder, tiny_translator, toy_pairs
+
+TRUSTED = toy_pairs(40, seed=11)
+
+
+@pytest.fixture(scope="module")
+def detectors():
+    return calibrate(tiny_translator(), tiny_translator("rela-g", seed=2), TRUSTED)
+
+
+def test_the_regression_finds_a_direction_and_leaves_noise_alone():
+    random = np.random.default_rng(1)
+    clean, noisy = random.normal(size=(400, 3)), random.normal((3.0, 0.0, -1.5), size=(200, 3))
+    blank = Detector(("a", "b", "c"), (0.0,) * 3, (1.0,) * 3, (0.0,) * 3, 0.0)
+    fitted = fit_weights(blank, clean, noisy)
+    assert fitted.weights[0] > 5 * abs(fitted.weights[1])
+    assert fitted.weights[2] < -3 * abs(fitted.weights[1])
+    scores = fitted.score(np.concatenate([clean, noisy]))
+    assert auroc(scores[:400], scores[400:]) > 0.97
+    assert 0.4 < (scores[:400].mean() + scores[400:].mean()) / 2 < 0.6, "both sides count alike"
+    assert fitted.score(np.array([[1e9, 0.0, 0.0]])) == fitted.score(np.array([[5.0, 0.0, 0.0]])), "clipped"
+
+
+def test_noise_that_shows_is_found_even_by_an_untrained_model(detectors):
+    """Copies, repetitions, insertions and lengths need no translation; each pair is one the fit never saw."""
+    assert set(detectors) == {"alone", "both"}
+    for name, detector in detectors.items():
+        assert set(detector.auroc) == set(ALL_NOISES)
+        assert min(detector.auroc["wrong-language"], detector.auroc["insertion"]) > 0.7
+        assert 0 < detector.thresholds["notice"] <= detector.thresholds["warn"] < 1, name
+    others = toy_pairs(20, seed=12)
+    models = tiny_translator(), tiny_translator("rela-g", seed=2)
+    both = detectors["both"]
+    clean, noisy = (
+        both.score(features_of(*view_both(*models, pairs, both.references)))
+        for pairs in (others, make_noise(others, "wrong-language", 1))
+    )
+    assert auroc(clean, noisy) > 0.8
+
+
+def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, detectors):
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2)
+    assert detector_for(there, None) is None
+    save_detectors(tmp_path / "there", detectors)
+    assert load_detectors(tmp_path / "there") == detectors
+    assert detector_for(there, None) == detectors["alone"]
+    assert detector_for(there, back) == detectors["both"]
+    assert detector_fingerprint(detectors["alone"]) != detector_fingerprint(detectors["both"])
+    with pytest.raises(ModelFolderError, match="another reverse model"):
+        detector_for(there, there)
+    values = json.loads((tmp_path / "there" / DETECTOR).read_text())
+    values["alone"]["names"][0] = "something else"
+    (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
+    with pytest.raises(ModelFolderError, match="made for another model"):
+        detector_for(there, None)
+    values["alone"]["names"].pop()
+    (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
+    with pytest.raises(ModelFolderError, match=r"damaged: .*not equally many"):
+        load_detectors(tmp_path / "there")
+
+
+def test_names_and_features_are_equally_many(detectors):
+    assert len(names_of(tiny_translator(), None)) == len(detectors["alone"].weights)
+    assert len(names_of(tiny_translator(), tiny_translator())) == len(detectors["both"].weights)
+
+
+def test_too_few_trusted_pairs_are_refused():
+    with pytest.raises(ValueError, match="19 trusted pairs"):
+        calibrate(tiny_translator(), None, [*TRUSTED[:19], ("", "empty"), ("zu lang " * 100, "x")])

@@ -1,0 +1,68 @@
+"""What a model sees in a pair: agrees with the measures it is made of, and does not depend on the pairs beside it."""
+
+import numpy as np
+import pytest
+import torch
+
+from rela.analysis.capture import capture
+from rela.analysis.nulls import null_rate
+from rela.filtering.features import copied, feature_names, make_view, repeated, view_pairs
+from rela.filtering.pair_scores import score_pairs
+from tests.tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
+
+PAIRS = toy_pairs(7)
+
+
+def views(pairs, reference="The dog is sleeping ."):
+    translator = tiny_translator()
+    ids = [translator.encode_pair(*pair) for pair in pairs]
+    return view_pairs(translator, ids, translator.subwords.encode(reference))
+
+
+def test_null_rates_and_log_probabilities_are_those_of_the_measures():
+    for view, pair, score in zip(views(PAIRS), PAIRS, score_pairs(tiny_translator(), PAIRS), strict=True):
+        (record,) = capture(tiny_translator(), [pair], ("cross",))
+        assert view.null == pytest.approx(null_rate(record["cross"]).numpy())
+        assert view.null_rate == pytest.approx(score.null_rate)
+        assert view.log_prob == pytest.approx(score.log_prob, abs=1e-6)
+        assert len(view.features) == len(feature_names(LAYERS, HEADS))
+        assert np.isfinite(view.features).all()
+
+
+def test_a_view_does_not_depend_on_the_pairs_beside_it():
+    together = views(PAIRS)
+    for view, pair in zip(together, PAIRS, strict=True):
+        assert views([pair])[0].features == pytest.approx(view.features, abs=1e-5)
+
+
+def test_with_its_own_source_as_reference_a_target_has_no_contrast():
+    source, target = PAIRS[0]
+    assert views([(source, target)], source)[0].contrast == pytest.approx(0, abs=1e-6)
+    assert views([(source, target)])[0].contrast != pytest.approx(0, abs=1e-4)
+
+
+def test_attention_by_hand():
+    """One layer of two heads, two target subwords and </s>, three source subwords and </s>."""
+    weights = torch.zeros(1, 2, 3, 4)
+    weights[0, 0, 0, 0] = weights[0, 0, 1, 0] = 5.0  # the first head looks at the first subword, and at </s> at the end
+    weights[0, 0, 2, 3] = 1.0
+    weights[0, 1, 0, 1] = weights[0, 1, 0, 3] = 2.0  # the second: half at the second, half at </s>, then at nothing
+    log_probs = np.array([-1.0, -2.0, -3.0])
+    view = make_view(weights, log_probs, log_probs - 1.0, [5, 6, 7], [8, 8])
+    found = dict(zip(feature_names(1, 2), view.features, strict=True))
+    assert view.null.tolist() == [[0.0, pytest.approx(2 / 3)]]
+    assert view.null_rows.tolist() == [0.0, 0.5, 0.5]
+    assert view.coverage.tolist() == [[1.0, 0.25, 0.0]]
+    assert found["unseen 1"] == pytest.approx(1 / 3)
+    assert found["crowded 1"] == 0.0
+    assert found["end 1"] == pytest.approx((0.25 + 0 + 0.5) / 3)
+    assert (found["contrast"], found["log_prob"], found["worst_log_prob"]) == (1.0, -2.0, -3.0)
+    assert found["length_ratio"] == pytest.approx(np.log(3 / 4))
+
+
+def test_repetition_and_copies_are_counted():
+    assert repeated([1, 2, 3, 4]) == 0.0
+    assert repeated([1, 2, 1, 2, 1, 2]) == pytest.approx(1 - 2 / 5)
+    assert repeated([]) == repeated([1]) == 0.0
+    assert copied([1, 2, 3], [3, 4, 1, 1]) == 0.5
+    assert copied([1], []) == 0.0
