@@ -80,10 +80,15 @@ def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:
 
     @router.post("/align")
     async def align(asked: PairsRequest) -> AlignAnswer:
-        """The word links of sentence pairs, as `rela align` prints them."""
+        """The word links of sentence pairs, as `rela align` prints them with heads that were chosen before."""
         model, pairs = find(asked), pairs_of(asked, settings)
         found = await model.align(pairs)
-        return AlignAnswer(model=model.name, alignments=[[list(link) for link in links] for links in found])
+        return AlignAnswer(
+            model=model.name,
+            alignments=[[list(link) for link in links] for links in found],
+            read_from=str(model.aligner.choice),
+            chosen=model.aligner.chosen,
+        )
 
     return router
 

@@ -1,8 +1,9 @@
 """Dynamic batching: requests that wait for a model are put into one batch; one thread works for each model.
 
-A batch begins when the model is free. It then waits for more only while that is worth it: as long as fewer requests
-have come than lately were there together, and as long as the oldest of them can still be answered within the latency
-target. So a single client is answered at once, and many clients that ask again and again share their batches.
+A batch begins when the model is free. It then waits for more only while fewer requests have come than were there
+together lately, and only as long as the oldest can still be answered within the latency target, or for a tenth of the
+time that a batch takes. So a single client is answered at once, and many clients that ask again and again share
+their batches, also where a batch takes longer than the target.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from rela.web.refused import Busy
 
 SMOOTHING = 0.2
 """Weight of the newest batch in the mean time of a batch."""
+PATIENCE = 0.1
+"""Share of the mean time of a batch for which a free worker waits for clients that were just answered."""
 log = logging.getLogger("rela.server")
 
 
@@ -99,6 +102,7 @@ class Batcher:
         self.expected = 1
         """Requests that were there together lately."""
         self.batch_seconds = 0.0
+        self.free_since = 0.0
         self.closing = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -166,9 +170,10 @@ class Batcher:
             start = time.monotonic()
             outcomes = self._run(jobs)
             seconds = time.monotonic() - start
-            self.batch_seconds += SMOOTHING * (seconds - self.batch_seconds)
+            self.batch_seconds += (SMOOTHING if self.batch_seconds else 1.0) * (seconds - self.batch_seconds)
             with self._changed:
                 self.expected = len(jobs) + len(self.waiting)
+                self.free_since = time.monotonic()
             self.done(BatchDone(jobs[0].task.name, len(jobs), sum(len(job.items) for job in jobs), seconds))
             for job, outcome in zip(jobs, outcomes, strict=True):  # at the end: who has an answer may ask again
                 job.give(outcome)
@@ -180,7 +185,8 @@ class Batcher:
                 if not self.waiting:
                     self._changed.wait()
                     continue
-                left = self.waiting[0].arrived + self.latency - self.batch_seconds - time.monotonic()
+                target = self.waiting[0].arrived + self.latency - self.batch_seconds
+                left = max(target, self.free_since + PATIENCE * self.batch_seconds) - time.monotonic()
                 chosen = self._choose()
                 full = sum(len(job.items) for job in chosen) >= self.batch or chosen[0].task.alone
                 if left <= 0 or full or len(self.waiting) >= self.expected:

@@ -92,6 +92,8 @@ class AlignAnswer(BaseModel):
 
     model: str
     alignments: list[list[WordLink]]
+    read_from: str = Field(description="The layer and heads that links are read from.")
+    chosen: bool = Field(description="Whether these were chosen for this model; `rela fit-aligner` does it.")
 
 
 class ModelDescription(BaseModel):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rela.alignment.choose import AlignmentChoice, save_choice
 from rela.config import DecodeConfig
 from rela.decoding.translate import Translator
 from tests.tiny_models import tiny_translator
@@ -31,7 +32,9 @@ def save_short(path, kind):
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
     place = tmp_path_factory.mktemp("served")
-    return {"en-de": save_short(place / "one", "rela-g"), "de-en": save_short(place / "two", "softmax")}
+    found = {"en-de": save_short(place / "one", "rela-g"), "de-en": save_short(place / "two", "softmax")}
+    save_choice(found["en-de"], AlignmentChoice(layer=1, heads=(0,), shifted=True))
+    return found
 
 
 @pytest.fixture(scope="session")

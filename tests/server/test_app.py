@@ -94,6 +94,11 @@ def test_links_are_those_of_the_command(client, folders, texts, capsys):
     pairs = [{"source": source, "target": target} for source, target in PAIRS]
     found = asked_alone_and_together(client, "/v1/align", "pairs", pairs, "alignments")
     assert [" ".join(f"{s}-{t}" for s, t in links) for links in found] == lines
+    read = [client.post("/v1/align", json={"model": name, "pairs": pairs[:1]}).json() for name in ("en-de", "de-en")]
+    assert [(answer["read_from"].split(",")[1], answer["chosen"]) for answer in read] == [
+        (" head 1", True),
+        (" mean of all heads", False),
+    ]
 
 
 def test_models_are_found_by_name_and_by_language(client, translators):

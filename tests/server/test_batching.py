@@ -164,6 +164,30 @@ def test_clients_that_ask_again_and_again_share_their_batches():
     run(test)
 
 
+def test_batches_are_shared_also_where_one_takes_longer_than_the_target():
+    """Without patience two halves of the clients would take turns."""
+
+    async def test():
+        doubler = Doubler()
+
+        def slowly(task, items):
+            time.sleep(0.1)
+            return doubler(task, items)
+
+        async with working(slowly, latency=0.0) as batcher:
+
+            async def client():
+                for i in range(6):
+                    assert await batcher.submit(DOUBLE, [i]) == [2 * i]
+
+            await asyncio.gather(*(client() for _ in range(6)))
+        sizes = [len(items) for _, items in doubler.batches]
+        assert sum(sizes) == 36
+        assert sorted(sizes)[len(sizes) // 2] == 6
+
+    run(test)
+
+
 def test_a_client_that_left_is_waited_for_once_and_no_longer_than_the_latency():
     async def test():
         async with working(Doubler(), latency=0.3) as batcher:
