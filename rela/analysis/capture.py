@@ -14,6 +14,7 @@ from rela.analysis.record import END, START, TYPES, AttentionRecord
 from rela.analysis.tokenised import pieces_by_token, raw_text
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.reference import attention_weights
+from rela.data.subwords import joined, split_words
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.errors import RunFailed
@@ -76,14 +77,14 @@ def encode(translator: Translator, source: str, target: str, tokenised: bool) ->
     sides = [source, target]
     pieces: list[tuple[str, ...] | None] = [None, None]
     if tokenised:
-        for i, tokens in enumerate((source.split(), target.split())):
+        for i, tokens in enumerate((split_words(source), split_words(target))):
             ids = translator.subwords.encode(raw_text(tokens))
             pieces[i] = pieces_by_token(translator.subwords.pieces(ids), tokens)
             sides[i] = sides[i] if pieces[i] is None else raw_text(tokens)
     pair = translator.encode_pair(*sides)
     first, second = (
-        Encoded(ids, tuple(translator.subwords.pieces(ids)) if marked is None else marked)
-        for ids, marked in zip(pair, pieces, strict=True)
+        Encoded(ids, joined(translator.subwords.pieces(ids), text) if marked is None else marked)
+        for ids, marked, text in zip(pair, pieces, sides, strict=True)
     )
     return first, second
 

@@ -37,7 +37,7 @@ def pieces_by_token(pieces: Sequence[str], tokens: Sequence[str]) -> tuple[str, 
     A piece belongs to the token in which it begins. None where the pieces do not spell the tokens letter by letter (the
     subword model normalises text), or a token begins in the middle of a piece.
     """
-    *begins, letters = accumulate(map(len, tokens), initial=0)
+    *begins, letters = accumulate((len("".join(token.split())) for token in tokens), initial=0)
     starts_left, position, marked = set(begins), 0, []
     for piece in pieces:
         spelled = piece.removeprefix(WORD_START)

@@ -15,6 +15,8 @@ TYPE_NAMES: dict[Any, str] = {
     types.NoneType: "nothing",
 }
 
+LONGEST_SHOWN = 200
+
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A dataclass as plain dicts, lists and numbers, as YAML and JSON take them."""
@@ -31,12 +33,13 @@ def plain(value: Any) -> Any:
 def from_dict(cls: type, values: Any, where: str) -> Any:
     """The dataclass `cls` with the given plain values; `where` names the place in every error."""
     if not isinstance(values, dict):
-        raise ValueError(f"{where} is {values!r}; wanted a mapping with keys of {cls.__name__}")
+        raise ValueError(f"{where} is {shown(values)}; wanted a mapping with keys of {cls.__name__}")
     fields = dataclasses.fields(cls)
     known = {item.name for item in fields}
     if unknown := sorted(str(key) for key in values.keys() - known):
         names = ", ".join(sorted(known))
-        raise ValueError(f"{where}: {cls.__name__} has no field {', '.join(unknown)}; it has {names}")
+        named = ", ".join(unknown)[:LONGEST_SHOWN]
+        raise ValueError(f"{where}: {cls.__name__} has no field {named}; it has {names}")
     required = [item.name for item in fields if item.default is item.default_factory is dataclasses.MISSING]
     if missing := [name for name in required if name not in values]:
         raise ValueError(f"{where}: {cls.__name__} needs {', '.join(missing)}")
@@ -57,13 +60,13 @@ def convert(wanted: Any, value: Any, where: str) -> Any:
         return from_dict(typing.cast(type, wanted), value, where)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"{where} is {value!r}; wanted a list")
+            raise ValueError(f"{where} is {shown(value)}; wanted a list")
         of = typing.get_args(wanted)[0]
         return tuple(convert(of, item, f"{where}[{index}]") for index, item in enumerate(value))
     if wanted is float:
         value = widen(value, where)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise ValueError(f"{where} is {value!r}; wanted {type_in_words(wanted)}")
+        raise ValueError(f"{where} is {shown(value)}; wanted {type_in_words(wanted)}")
     return value
 
 
@@ -78,7 +81,7 @@ def convert_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
         except ValueError:
             continue
     names = " or ".join(type_in_words(option) for option in options)
-    raise ValueError(f"{where} is {value!r}; wanted {names}")
+    raise ValueError(f"{where} is {shown(value)}; wanted {names}")
 
 
 def widen(value: Any, where: str) -> Any:
@@ -87,8 +90,14 @@ def widen(value: Any, where: str) -> Any:
         try:
             return float(value)
         except ValueError:
-            raise ValueError(f"{where} is {value!r}; wanted a number") from None
+            raise ValueError(f"{where} is {shown(value)}; wanted a number") from None
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def shown(value: Any) -> str:
+    """A value as an error message shows it, in a line."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def type_in_words(wanted: Any) -> str:

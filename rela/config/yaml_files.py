@@ -8,9 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rela.config.conversion import from_dict, to_dict
+from rela.config.conversion import from_dict, shown, to_dict
 from rela.config.schema import Config
 from rela.files import write_text
+
+LARGEST_FILE = 1 << 18
+"""Bytes of a configuration."""
+MOST_VALUES = 20_000
+"""Values of a configuration, keys and aliases counted."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -38,15 +43,23 @@ def save_config(config: Any, path: str | Path) -> None:
 
 def read_yaml(path: str | Path) -> Any:
     """The values of a YAML file, or a ValueError that names it."""
+    with open(path, "rb") as file:
+        content = file.read(LARGEST_FILE + 1)  # no more of what may never end
+    if len(content) > LARGEST_FILE:
+        raise ValueError(f"{path} is over {LARGEST_FILE >> 10} KiB; wanted a configuration")
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not valid YAML: byte {error.start} is not UTF-8") from None
     return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The values of YAML text, of which only true and false are truth values: "off" and "no" (Norwegian) are text."""
+    """The values of YAML text, of which only true and false are truth values: "off" and "no" (Norwegian) are text.
+
+    A key that occurs twice in one mapping is an error, and so are aliases that stand for more values than any
+    configuration has, or for themselves.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -59,9 +72,39 @@ def parse_yaml(text: str, where: str) -> Any:
         "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
     )
     try:
-        return yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        count_values(node, {})
+        return loader.construct_document(node)
+    except RecursionError:
+        raise ValueError(f"{where} is not valid YAML: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+        # PyYAML's own code stumbles over tags on values that are none of theirs, such as !!int on an empty text.
+        said = " ".join(str(error).split())
+        raise ValueError(f"{where} is not valid YAML: {said[:300] or type(error).__name__}") from None
+
+
+def count_values(node: Any, counted: dict[int, int]) -> int:
+    """How many values a YAML node stands for, aliases written out; a ValueError if too many, or a key occurs twice."""
+    if id(node) in counted:
+        if not counted[id(node)]:
+            raise ValueError(f"line {node.start_mark.line + 1}: an alias that stands for itself")
+        return counted[id(node)]
+    counted[id(node)] = 0  # not known while its own values are counted
+    values = node.value if isinstance(node.value, list) else []
+    keys = [item[0] for item in values if isinstance(item, tuple)]
+    seen = set()
+    for key in keys:
+        if isinstance(key.value, str) and (key.tag, key.value) in seen:
+            raise ValueError(f"line {key.start_mark.line + 1}: the key {key.value[:80]!r} occurs twice")
+        seen.add((key.tag, key.value) if isinstance(key.value, str) else id(key))
+    children = [child for item in values for child in (item if isinstance(item, tuple) else (item,))]
+    counted[id(node)] = total = 1 + sum(count_values(child, counted) for child in children)
+    if total > MOST_VALUES:
+        raise ValueError(f"line {node.start_mark.line + 1}: aliases stand for over {MOST_VALUES:,} values")
+    return total
 
 
 def set_nested(values: dict[str, Any], keys: list[str], value: Any) -> None:
@@ -69,5 +112,5 @@ def set_nested(values: dict[str, Any], keys: list[str], value: Any) -> None:
     for key in keys[:-1]:
         values = values.setdefault(key, {})
         if not isinstance(values, dict):
-            raise ValueError(f"override of {'.'.join(keys)}: {key} is {values!r}, not a section")
+            raise ValueError(f"override of {'.'.join(keys)}: {key} is {shown(values)}, not a section")
     values[keys[-1]] = value

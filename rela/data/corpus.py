@@ -10,12 +10,17 @@ import os
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+
+from rela.data.compressed import open_xz, open_zst
 
 MAX_LINE_BYTES = 1 << 22
 """A longer line is never held in memory whole: a file without line ends must not fill the RAM."""
+LONGEST_LINE = 1 << 28
+"""Bytes; what goes on for longer is no text, and may never end."""
+LINES_A_REPORT = 8192
 
 EMPTY = "empty"
 NOT_UTF8 = "not UTF-8"
@@ -36,9 +41,9 @@ def open_text(path: str | Path) -> IO[bytes]:
         if path.suffix == ".gz":
             return gzip.open(path, "rb")  # type: ignore[return-value]
         if path.suffix == ".xz":
-            return lzma.open(path, "rb")
+            return open_xz(path)
         if path.suffix == ".zst":
-            return io.BufferedReader(ZstReader(path), buffer_size=1 << 17)
+            return open_zst(path)
         return path.open("rb")
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror or error}") from None
@@ -52,49 +57,6 @@ def standard_input() -> IO[bytes]:
         return sys.stdin.buffer
 
 
-class ZstReader(io.RawIOBase):
-    """Decompress a Zstandard file of one or more frames; a file cut short is an EOFError, as for gzip and xz.
-
-    The stream reader of `zstandard` takes a truncated file for a complete one.
-    """
-
-    def __init__(self, path: Path) -> None:
-        import zstandard
-
-        self.file = path.open("rb")
-        self.new_frame = zstandard.ZstdDecompressor().decompressobj
-        self.frame: Any = None
-        self.error = zstandard.ZstdError
-        self.compressed = b""
-        self.text = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self.text:
-            self.compressed = self.compressed or self.file.read(1 << 16)
-            if not self.compressed:
-                if self.frame is not None:
-                    raise EOFError("compressed file ended before its last frame was complete")
-                return 0
-            self.frame = self.frame or self.new_frame()
-            try:
-                self.text = self.frame.decompress(self.compressed)
-            except self.error as error:
-                raise OSError(str(error)) from None
-            self.compressed = b""
-            if self.frame.eof:
-                self.compressed, self.frame = self.frame.unused_data, None
-        count = min(len(buffer), len(self.text))
-        buffer[:count], self.text = self.text[:count], self.text[count:]
-        return count
-
-    def close(self) -> None:
-        self.file.close()
-        super().close()
-
-
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file without their ends; a line that is no text raises CorpusError "FILE, line N: …"."""
     for number, raw in raw_lines(path):
@@ -105,16 +67,23 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def read_pairs(
-    source: str | Path, target: str | Path, on_bad_line: str = "skip", counts: Counter[str] | None = None
+    source: str | Path,
+    target: str | Path,
+    on_bad_line: str = "skip",
+    counts: Counter[str] | None = None,
+    report: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Pairs of the n-th lines of two files; if both are "-", tab-separated pairs from the standard input.
 
     A pair with an empty or undecodable side is skipped and counted by reason in `counts`, or raises
-    CorpusError if `on_bad_line` is "raise". Files of unequal length always raise, at their end.
+    CorpusError if `on_bad_line` is "raise". Files of unequal length always raise, at their end. `report` is told how
+    many lines were read, from time to time.
     """
     if on_bad_line not in ("skip", "raise"):
         raise ValueError(f'on_bad_line is {on_bad_line!r}; wanted "skip" or "raise"')
     for number, raw_source, raw_target in raw_pairs(source, target):
+        if report is not None and number % LINES_A_REPORT == 0:
+            report(number)
         source_text, source_problem = decode_line(raw_source)
         target_text, target_problem = decode_line(raw_target)
         if not source_problem and not target_problem:
@@ -156,9 +125,13 @@ def raw_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
             if not raw:
                 return
             whole = raw.endswith(b"\n") or len(raw) < MAX_LINE_BYTES
-            piece = raw
+            piece, length = raw, len(raw)
             while len(piece) == MAX_LINE_BYTES and not piece.endswith(b"\n"):
                 piece = file.readline(MAX_LINE_BYTES)
+                length += len(piece)
+                if length > LONGEST_LINE:
+                    limit = f"over {LONGEST_LINE >> 20} MiB long"
+                    raise CorpusError(f"{path}, line {number}: {limit}; wanted lines of text")
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
             yield number, raw.removesuffix(b"\n").removesuffix(b"\r") if whole else None

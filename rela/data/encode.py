@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,9 @@ class CountedCorpus:
 
 def count_pairs(corpus: Corpus, on_bad_line: str, progress: Progress) -> CountedCorpus:
     """The corpus with its number of usable pairs; a CorpusError if it has none."""
-    kept, dropped = 0, Counter[str]()
-    for kept, _ in enumerate(read_pairs(corpus.source, corpus.target, on_bad_line, dropped), start=1):
-        if kept % CHUNK_PAIRS == 0:
-            progress("counting pairs", kept, None)
+    dropped = Counter[str]()
+    report = partial(progress, "counting pairs", total=None)
+    kept = sum(1 for _ in read_pairs(corpus.source, corpus.target, on_bad_line, dropped, report))
     if kept == 0:
         reasons = in_words(dropped) or "no lines"
         raise CorpusError(f"{corpus.source} and {corpus.target} hold no usable pair: {reasons}")

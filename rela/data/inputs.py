@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,19 +77,25 @@ def store_columns(rows: Iterable[tuple[bytes | None, ...]], paths: list[Path]) -
 
 def describe(corpora: list[Corpus], progress: Progress = no_progress) -> list[dict[str, Any]]:
     """What tells whether corpora are those that were prepared; a file is named without its folder."""
-    described = []
-    for number, corpus in enumerate(corpora):
-        progress("computing checksums", number, len(corpora))
-        source, target = fingerprint(corpus.source), fingerprint(corpus.target)
+    total = sum(path.stat().st_size for corpus in corpora for path in (corpus.source, corpus.target))
+    described, done = [], 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("computing checksums", done, total)
+
+    for corpus in corpora:
+        source, target = fingerprint(corpus.source, report), fingerprint(corpus.target, report)
         described.append({"split": corpus.split, "weight": corpus.weight, "source": source, "target": target})
-    progress("computing checksums", len(corpora), len(corpora))
     return described
 
 
-def fingerprint(path: Path) -> dict[str, Any]:
-    """Name, size, time and checksum of a file."""
+def fingerprint(path: Path, report: Callable[[int], None] | None = None) -> dict[str, Any]:
+    """Name, size, time and checksum of a file; `report` is told of each block of bytes."""
     status = path.stat()
-    return {"name": path.name, "bytes": status.st_size, "modified": status.st_mtime_ns, "sha256": checksum(path)}
+    sha256 = checksum(path, report)
+    return {"name": path.name, "bytes": status.st_size, "modified": status.st_mtime_ns, "sha256": sha256}
 
 
 def differing(before: list[dict[str, Any]], corpora: list[Corpus]) -> str | None:

@@ -20,7 +20,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -250,10 +250,15 @@ def vocabulary_path(directory: Path, meta: dict[str, Any]) -> Path:
     return (ids_folder(directory, meta) if "ids" in meta else directory) / VOCABULARY
 
 
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file."""
+def checksum(path: Path, report: Callable[[int], None] | None = None) -> str:
+    """The SHA-256 of a file; `report` is told of each block of bytes."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(1 << 24):
+            digest.update(block)
+            if report is not None:
+                report(len(block))
+    return digest.hexdigest()
 
 
 def map_file(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -18,13 +18,18 @@ SPECIAL = (PAD, BOS, EOS)
 
 WORD_START = "▁"
 """What SentencePiece writes for the space before a word."""
+NO_BREAK = "\u00a0"
+GAP = re.compile(r"\s+")
+BREAK = re.compile("[^\\S\u00a0\u2007\u202f]+")
+"""White space that ends a word: all but the three no-break spaces."""
 
 
 class Subwords:
     """Text to ids and back by one SentencePiece model.
 
     Pieces never cross white space and the words they make are those of `text.split()`, so links between
-    words survive the way to subwords and back. Nothing else is normalised: see `train_subwords`.
+    words survive the way to subwords and back. The model reads a no-break space as a plain one; `joined` puts the
+    words around it together again. Nothing else is normalised: see `train_subwords`.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -98,6 +103,24 @@ class Subwords:
 def tidy(text: str) -> str:
     """One plain space between the words of `text.split()`, and no ▁ that could be taken for one."""
     return " ".join(text.replace(WORD_START, "_").split())
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, as links count them: a no-break space is a part of a word."""
+    return [word for word in BREAK.split(text) if word.strip()]
+
+
+def joined(pieces: Sequence[str], text: str) -> tuple[str, ...]:
+    """The pieces of a text, of which none after a no-break space is marked as the start of a word."""
+    inside = {index for index, gap in enumerate(GAP.findall(text.strip()), start=1) if not BREAK.search(gap)}
+    if not inside:
+        return tuple(pieces)
+    word, marked = -1, []
+    for piece in pieces:
+        starts = piece.startswith(WORD_START)
+        word += starts
+        marked.append(NO_BREAK + piece.removeprefix(WORD_START) if starts and word in inside else piece)
+    return tuple(marked)
 
 
 def train_subwords(

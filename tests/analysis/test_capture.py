@@ -1,5 +1,6 @@
 """Captured weights are the weights the model computes, zeros included."""
 
+import pytest
 import torch
 
 import rela
@@ -8,6 +9,7 @@ from rela.analysis.capture import capture
 from rela.analysis.nulls import null_rate
 from rela.analysis.record import TYPES
 from rela.analysis.sparsity import sparsity_rate
+from rela.analysis.words import merge_record
 from tests.tiny_models import tiny_translator, toy_pairs
 
 
@@ -53,3 +55,19 @@ def test_a_pair_alone_is_a_pair_among_others():
         (alone,) = capture(translator, [pair])
         for type in TYPES:
             assert torch.equal(alone[type].weights, among[type].weights)
+
+
+@pytest.mark.parametrize("tokenised", [False, True])
+def test_links_count_words_as_people_do_around_a_no_break_space(tokenised):
+    """Attention to both sides of it is attention to the one word that it is in."""
+    translator = tiny_translator()
+    source, target = "the dog\u00a0sees a cat", "der Hund sieht\u202feine Katze"
+    (records,) = capture(translator, [(source, target)], ("cross",), tokenised=tokenised)
+    merged = merge_record(records["cross"])
+    keys, queries = (["".join(word.split()) for word in side[:-1]] for side in (merged.keys, merged.queries))
+    assert keys == ["the", "dogsees", "a", "cat"]
+    assert queries == ["der", "Hund", "siehteine", "Katze"]
+    (plain,) = capture(translator, [(source.replace("\u00a0", " "), target.replace("\u202f", " "))], ("cross",))
+    apart = merge_record(plain["cross"]).weights
+    joined = apart[..., 1] + apart[..., 2]
+    torch.testing.assert_close(merged.weights[..., 0, 1], joined[..., 0])

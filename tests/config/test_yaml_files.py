@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from rela.config import (
     ModelConfig,
     TrainConfig,
     load_config,
+    parse_yaml,
     save_config,
 )
 
@@ -78,3 +81,63 @@ def test_saving_leaves_no_other_file(tmp_path):
     save_config(Config(), tmp_path / "config.yaml")
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     assert yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))["train"]["steps"] == 100_000
+
+
+def bomb(depth: int) -> str:
+    """Aliases that stand for 9^depth values."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    for level in range(1, depth):
+        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("train: {steps: 3, steps: 4}", "line 1: the key 'steps' occurs twice"),
+        ("train:\n  steps: 3\ndata: {}\ntrain:\n  tokens: 5", "line 4: the key 'train' occurs twice"),
+        ('data: {"seed": 1, seed: 2}', "the key 'seed' occurs twice"),
+        (bomb(9), "aliases stand for over 20,000 values"),
+        (f"train: {{steps: {'[' * 1500}", "nested too deeply"),
+        ("a: &a [*a]", "an alias that stands for itself"),
+        ("a: &a {b: *a}", "an alias that stands for itself"),
+        ("a: !!int ''", "not valid YAML"),
+        ("a: !!bool maybe", "not valid YAML"),
+        ("a: !!timestamp soon", "not valid YAML"),
+        ("a: !!float ''", "not valid YAML"),
+        ("? [a]\n: b", "not valid YAML"),
+        ("!!python/object/apply:os.getcwd []", "not valid YAML"),
+        ("a: b\n--- \nc: d", "not valid YAML"),
+    ],
+)
+def test_what_yaml_allows_and_a_configuration_does_not_is_one_line(tmp_path, text, named):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    began = time.process_time()
+    with pytest.raises(ValueError, match=re.escape(named)) as caught:
+        load_config(path)
+    assert time.process_time() - began < 5
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    assert "\n" not in str(caught.value)
+
+
+def test_merged_keys_may_be_set_again(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("train: &base {steps: 3, tokens: 7}\n")
+    assert parse_yaml("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}", "here")["b"] == {"x": 3, "y": 2}
+    assert load_config(path).train.steps == 3
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full"])
+def test_a_file_without_end_is_no_configuration(device):
+    with pytest.raises(ValueError, match=f"{device} is over 256 KiB; wanted a configuration"):
+        load_config(device)
+
+
+def test_a_large_value_is_shown_in_part(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"train: {{steps: {'x' * 100_000}}}")
+    with pytest.raises(ValueError, match="wanted a whole number") as caught:
+        load_config(path)
+    assert len(str(caught.value)) < 500

@@ -311,7 +311,8 @@ def test_progress_counts_up_to_its_totals(config):
         "computing checksums",
     ]
     last = {stage: (done, total) for stage, done, total in calls}
-    assert last.pop("computing checksums") == (1, 1)
+    done, total = last.pop("computing checksums")
+    assert done == total > 300
     assert set(last.values()) == {(300, 300)}
 
 

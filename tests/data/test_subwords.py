@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rela.analysis.words import word_index, words
 from rela.data.corpus import CorpusError
-from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords, train_subwords
+from rela.data.subwords import BOS, EOS, PAD, UNK, WORD_START, Subwords, joined, split_words, train_subwords
 
 LINES = [f"the {a} cat saw {b} mice, and der Kater sah {a} Mäuse … ½" for a in range(20) for b in range(20)]
 ALPHABET = sorted(set("".join(LINES)))
@@ -117,3 +117,19 @@ def test_an_error_in_the_lines_comes_through_as_itself():
 
     with pytest.raises(CorpusError, match=r"^a\.de, line 401: not UTF-8$"):
         train_subwords(lines(), 100, seed=1)
+
+
+NO_BREAK_TEXT = "10\u00a0000 Hunde\u2003sehen z.\u202fB.\u2007alles \u00a0 heute"
+
+
+def test_a_no_break_space_is_inside_a_word():
+    words = ["10\u00a0000", "Hunde", "sehen", "z.\u202fB.\u2007alles", "heute"]
+    assert split_words(NO_BREAK_TEXT) == words
+    assert split_words("a \u00a0b\t\n") == ["a", "\u00a0b"]
+    assert split_words(" \u00a0 ") == []
+    subwords = train_subwords([NO_BREAK_TEXT] * 3, 40)
+    pieces = joined(subwords.pieces(subwords.encode(NO_BREAK_TEXT)), NO_BREAK_TEXT)
+    spelled = "".join(pieces).split(WORD_START)[1:]
+    assert [" ".join(word.split()) for word in spelled] == [" ".join(word.split()) for word in words]
+    plain = subwords.pieces(subwords.encode("10 000 Hunde"))
+    assert joined(plain, "10 000 Hunde") == tuple(plain)
