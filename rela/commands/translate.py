@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +17,17 @@ import typer
 from rela.commands.markup import document_format, make_passages, refuse_for_documents, translate_file
 from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
 from rela.commands.outputs import check_outputs
-from rela.terminal import Remembered, check_format, chunked, input_lines, output_lines, paired_lines
+from rela.commands.resumable import ResumableOutput, file_digest, make_resumable, model_digests
+from rela.progress import no_progress
+from rela.terminal import (
+    Remembered,
+    check_format,
+    chunked,
+    input_lines,
+    output_lines,
+    paired_lines,
+    progress_bars,
+)
 
 
 def translate(
@@ -57,6 +72,9 @@ def translate(
     glossary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Source term, tab, target term a line: terms to be kept to.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep finished lines beside --out when interrupted; go on from them.")
+    ] = False,
     scores: Annotated[bool, typer.Option(help="Put score and tab before each translation.")] = False,
     alignments: Annotated[bool, typer.Option(help="Put tab and Pharaoh links behind each translation.")] = False,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
@@ -101,6 +119,7 @@ def translate(
             "--alignments": alignments,
             "--format": format != "text",
             "--prefixes": prefixes is not None,
+            "--resume": resume,
         }
         refuse_for_documents(lines_only, kind)
         passages = make_passages(translator, glossary, document, {**options, "rerank": reranker})
@@ -109,14 +128,60 @@ def translate(
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
     links = make_links(translator) if alignments else None
-    with output_lines(out) as write:
-        sources = Remembered(input_lines(source))
-        begin = None if prefixes is None else input_lines(prefixes)
-        found = translator.translate_stream(sources, nbest, window, links, begin, reranker, **options)
-        for number, group in enumerate(found):
+    sources = Remembered(input_lines(source))
+    begin = None if prefixes is None else input_lines(prefixes)
+    line_of = partial(translation_line, nbest=nbest, scores=scores, format=format)
+    stream = partial(translator.translate_stream, sources, nbest, window, links, begin, reranker, **options)
+    if resume:
+        settings = {
+            "models": model_digests([*models, *([] if rerank is None else [rerank])]),
+            "options": dataclasses.asdict(dataclasses.replace(translator.config.decode, **options)),
+            "columns": [nbest, scores, alignments, format],
+            "window": window,
+            "rerank_weight": rerank_weight,
+            "prefixes": None if prefixes is None else file_digest(prefixes),
+            "device": translator.device.type,
+        }
+        write_resumable(make_resumable(out, settings), stream, sources, begin, line_of, window)
+        return
+    with output_lines(out) as write, progress_on_terminal(out) as tell:
+        for number, group in enumerate(stream()):
             line = sources.take()
             for rank, item in enumerate(group):
-                write(translation_line(number, rank, line, item, nbest, scores, format))
+                write(line_of(number, rank, line, item))
+            tell("translate", number + 1, None)
+
+
+def write_resumable(
+    output: ResumableOutput,
+    stream: Callable[..., Iterable[Any]],
+    sources: Remembered,
+    prefixes: Iterator[str] | None,
+    line_of: Callable[..., str],
+    window: int,
+) -> None:
+    """Write the translations of a stream to an output that may have been begun before."""
+    with output.opened(sources.lines) as write, progress_bars() as tell:
+        done = output.position.lines
+        if prefixes is not None:
+            next(islice(prefixes, done, done), None)
+        if done:
+            print(f"resumed at line {done + 1:,}", file=sys.stderr)
+        for number, group in enumerate(stream(first=done), start=done):
+            line = sources.take()
+            for rank, item in enumerate(group):
+                write(line_of(number, rank, line, item))
+            output.count(line)
+            if (number + 1) % window == 0:
+                output.window_done()
+            tell("translate", number + 1, None)
+
+
+def progress_on_terminal(out: Path | None) -> Any:
+    """Progress where the output is a file and someone may be looking."""
+    if out is not None and sys.stderr.isatty():
+        return progress_bars()
+    return contextlib.nullcontext(no_progress)
 
 
 def models_and_source(words: list[str]) -> tuple[list[str], Path | None]:
@@ -145,7 +210,7 @@ def make_reranker(model: Path | None, weight: float | None, device: str) -> Any:
     return Reranker(Translator.load(model, device), 0.5 if weight is None else weight)
 
 
-def translation_line(number: int, rank: int, source: str, item: Any, nbest: int, scores: bool, format: str) -> str:
+def translation_line(number: int, rank: int, source: str, item: Any, *, nbest: int, scores: bool, format: str) -> str:
     """One translation as it is printed."""
     from rela.evaluation.alignment import pharaoh
 

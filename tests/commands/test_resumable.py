@@ -1,0 +1,131 @@
+"""`rela translate --resume`: an interrupted run goes on, and its output is that of one that was not interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rela.commands import resumable
+from rela.commands.resumable import ResumableOutput
+from rela.decoding.translate import Translator
+from rela.errors import RunFailed
+from tests.commands import cases
+
+SOURCES = cases.SOURCES[:14]
+
+OPTIONS = ["--window", 4, "--beam", 2, "--batch-tokens", 30]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "source.en").write_text("\n".join(SOURCES) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Lets a run fail after so many lines have been counted, with a record after every window."""
+    monkeypatch.setattr(resumable, "SECONDS", 0.0)
+    count = ResumableOutput.count
+
+    def install(lines: int) -> None:
+        left = [lines]
+
+        def counted(self, source: str) -> None:
+            count(self, source)
+            left[0] -= 1
+            if not left[0]:
+                raise RunFailed("stopped by the test")
+
+        monkeypatch.setattr(ResumableOutput, "count", counted)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--nbest", 2, "--scores", "--alignments"],
+        ["--sampling", "--seed", 3, "--format", "jsonl"],
+        ["--precision", "int8", "--scores"],
+    ],
+    ids=str,
+)
+def test_the_output_is_that_of_an_uninterrupted_run(call, model, texts, stop_after, monkeypatch, options):
+    whole = texts / "whole.de"
+    assert call("translate", model, texts / "source.en", *OPTIONS, *options, "--out", whole)[0] == 0
+    line = ["translate", model, texts / "source.en", *OPTIONS, *options, "--resume", "--out", texts / "out.de"]
+    for stopped_at in (6, 9):  # the second time counts the lines that are skipped too
+        stop_after(stopped_at)
+        code, _, errors = call(*line)
+        assert (code, "stopped by the test" in errors) == (2, True)
+        assert not (texts / "out.de").exists()
+    assert json.loads((texts / "out.de.partial.json").read_text())["lines"] == 8
+    monkeypatch.undo()
+    code, _, errors = call(*line)
+    assert (code, errors) == (0, "resumed at line 9\n")
+    assert (texts / "out.de").read_bytes() == whole.read_bytes()
+    assert not list(texts.glob("*.partial*"))
+
+
+def test_prefixes_go_on_with_their_lines(call, model, texts, stop_after, monkeypatch):
+    (texts / "begin").write_text("".join(f"{'Hund' if n % 3 else ''}\n" for n in range(len(SOURCES))), encoding="utf-8")
+    line = ["translate", model, texts / "source.en", *OPTIONS, "--prefixes", texts / "begin"]
+    whole = call(*line)[1]
+    stop_after(6)
+    assert call(*line, "--resume", "--out", texts / "out.de")[0] == 2
+    monkeypatch.undo()
+    assert call(*line, "--resume", "--out", texts / "out.de")[0] == 0
+    assert (texts / "out.de").read_text(encoding="utf-8") == whole
+
+
+def test_another_source_model_or_setting_is_refused(call, fails, model, texts, stop_after, monkeypatch):
+    line = ["translate", model, texts / "source.en", *OPTIONS, "--resume", "--out", texts / "out.de"]
+    stop_after(6)
+    call(*line)
+    monkeypatch.undo()
+    fails(*line, "--beam", 3, named="begun with other options")
+    fails(*line, "--scores", named="begun with other columns")
+    (texts / "source.en").write_text("\n".join(SOURCES[::-1]) + "\n", encoding="utf-8")
+    fails(*line, named="the source is not the one that")
+    record = texts / "out.de.partial.json"
+    record.write_text("{", encoding="utf-8")
+    fails(*line, named="out.de.partial.json is damaged")
+    record.unlink()
+    assert call(*line)[0] == 0, "without its record it begins anew"
+    wanted = Translator.load(model, "cpu").translate(SOURCES[::-1], beam=2)
+    assert (texts / "out.de").read_text(encoding="utf-8").splitlines() == wanted
+
+
+def test_resume_needs_a_file(fails, model, texts):
+    fails("translate", model, texts / "source.en", "--resume", named="--out FILE too")
+    fails("translate", model, texts / "source.en", "--resume", "--out", "/dev/null", named="--out FILE too")
+
+
+@pytest.mark.campaign
+def test_killed_runs_go_on(model, texts):
+    """SIGKILL at random moments, again and again, until one run ends."""
+    (texts / "long.en").write_text("\n".join(SOURCES * 30) + "\n", encoding="utf-8")
+    out = texts / "out.de"
+    line = ["translate", model, texts / "long.en", "--window", 20, "--beam", 1, "--resume", "--out", out]
+    command = [sys.executable, "-m", "rela", *map(str, line)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    kills = 0
+    while not out.exists():
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+            deadline = time.monotonic() + 5 + kills  # later each time, so that it ends
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+    wanted = Translator.load(model, "cpu").translate(SOURCES, beam=1) * 30
+    assert out.read_text(encoding="utf-8").splitlines() == wanted
+    assert kills > 0
