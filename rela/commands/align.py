@@ -226,6 +226,9 @@ def aer(
     hypothesis_flipped: Annotated[
         bool, typer.Option("--hypothesis-flipped", help="The hypothesis is written target first.")
     ] = False,
+    bootstrap: Annotated[
+        int, typer.Option(help="Also a 95 % confidence interval of the AER, by so many draws of the sentences.")
+    ] = 0,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Alignment error rate, precision and recall of word links.
@@ -234,11 +237,15 @@ def aer(
     """
     from dataclasses import asdict
 
-    from rela.evaluation.alignment import alignment_error_rate, read_hypotheses, read_links
+    from rela.evaluation.alignment import alignment_error_rate, alignment_interval, read_hypotheses, read_links
 
     check_format(format, "text", "json")
-    result = alignment_error_rate(
-        read_hypotheses(hypothesis, hypothesis_one_based, hypothesis_flipped),
-        read_links(gold, gold_one_based, gold_flipped),
-    )
-    print(json.dumps(asdict(result), allow_nan=False) if format == "json" else result)
+    hypotheses = read_hypotheses(hypothesis, hypothesis_one_based, hypothesis_flipped)
+    answers = read_links(gold, gold_one_based, gold_flipped)
+    result = alignment_error_rate(hypotheses, answers)
+    interval = alignment_interval(hypotheses, answers, bootstrap) if bootstrap else None
+    if format == "json":
+        more = {} if interval is None else {"interval": interval}
+        print(json.dumps(asdict(result) | more, allow_nan=False))
+    else:
+        print(result, "" if interval is None else f"  95 % {100 * interval[0]:.2f} to {100 * interval[1]:.2f}", sep="")

@@ -100,15 +100,19 @@ def train(
     Example: `rela train configs/demo.yaml --set train.steps=500`;
     on several processes: `torchrun --nproc-per-node 2 -m rela train …`
     """
+    from rela.alignment.validation import choose_on_validation
     from rela.config import load_config
     from rela.training.trainer import train as run
 
+    settings = load_config(config, overrides or ())
     try:
-        finished = run(load_config(config, overrides or ()), quiet)
+        finished = run(settings, quiet)
+        if os.environ.get("RANK", "0") == "0":  # one process of those that torchrun started
+            if settings.train.align and (choice := choose_on_validation(finished, settings)) and not quiet:
+                print(f"word links: {choice}", file=sys.stderr)
+            print(finished)
     except KeyboardInterrupt:
         end_interrupted("interrupted; the same command goes on from the last checkpoint")
-    if os.environ.get("RANK", "0") == "0":  # one process of those that torchrun started
-        print(finished)
 
 
 def average(

@@ -174,6 +174,8 @@ class TrainConfig:
     """The finished model is the mean of so many last checkpoints."""
     patience: int = 0
     """Validations without a better loss before training stops (0: never stop early)."""
+    align: bool = True
+    """`rela train` ends by choosing, on the validation text, the heads that word links are read from."""
     tensorboard: bool = True
 
     def __post_init__(self) -> None:

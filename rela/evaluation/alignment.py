@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
+from random import Random
 
 from rela.evaluation.link_files import GoldLinks, Link, naacl, pharaoh, read_hypotheses, read_links, talp
 from rela.evaluation.symmetrise import symmetrise
@@ -13,6 +14,7 @@ __all__ = [
     "GoldLinks",
     "Link",
     "alignment_error_rate",
+    "alignment_interval",
     "naacl",
     "pharaoh",
     "read_hypotheses",
@@ -67,6 +69,38 @@ class AlignmentCounts:
             recall=self.links_in_sure / self.sure if self.sure else 1.0,
             links=self.links,
         )
+
+
+def alignment_interval(
+    hypotheses: Iterable[frozenset[Link]], gold: Iterable[GoldLinks], resamples: int = 1000, seed: int = 1
+) -> tuple[float, float]:
+    """The 95 % confidence interval of the AER, by bootstrap over sentences.
+
+    Sentences are drawn with replacement, as many as there are, and the AER of the draw is that of the summed counts;
+    the interval lies between the 2.5th and the 97.5th percentile of `resamples` draws.
+    """
+    if resamples < 1:
+        raise ValueError(f"resamples is {resamples}; wanted at least 1")
+    counts = [AlignmentCounts.of(links, answer) for links, answer in zip(hypotheses, gold, strict=True)]
+    random = Random(seed)
+    rates = []
+    for _ in range(resamples):
+        links = sure = found = 0
+        for one in random.choices(counts, k=len(counts)):
+            links += one.links
+            sure += one.sure
+            found += one.links_in_sure + one.links_in_possible
+        rates.append(1 - found / (links + sure) if links + sure else 0.0)
+    rates.sort()
+    return percentile(rates, 0.025), percentile(rates, 0.975)
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The value below which `share` of sorted values lie, between two of them in proportion."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def alignment_error_rate(hypotheses: Iterable[frozenset[Link]], gold: Iterable[GoldLinks]) -> AlignmentScore:

@@ -32,6 +32,17 @@ def auroc(clean: ArrayLike, noisy: ArrayLike) -> float:
     return float((ranks(together)[m:].sum() - n * (n + 1) / 2) / (n * m))
 
 
+def auroc_interval(clean: ArrayLike, noisy: ArrayLike, resamples: int = 1000, seed: int = 1) -> tuple[float, float]:
+    """The 95 % confidence interval of the AUROC, by bootstrap over the clean and over the noisy pairs."""
+    if resamples < 1:
+        raise ValueError(f"resamples is {resamples}; wanted at least 1")
+    good, bad = np.ravel(clean), np.ravel(noisy)
+    random = np.random.default_rng(seed)
+    found = [auroc(random.choice(good, len(good)), random.choice(bad, len(bad))) for _ in range(resamples)]
+    low, high = np.percentile(found, [2.5, 97.5])
+    return float(low), float(high)
+
+
 def detection(clean: Sequence[PairScore], noisy: Sequence[PairScore]) -> dict[str, float]:
     """AUROC of finding the noisy pairs by null rate, by log-probability, and by the sum of both ranks."""
     m = len(clean)

@@ -25,7 +25,7 @@ from rela.training.sharding import like, read_parts
 from rela.training.watchdog import Watchdog
 
 # Settings a resumed run may change; all others decide what the model becomes.
-FREE = {"directory", "steps", "accumulate", "patience", "tensorboard", "device", "compile", "sharding"}
+FREE = {"directory", "steps", "accumulate", "patience", "tensorboard", "align", "device", "compile", "sharding"}
 FREE |= {"log_every", "validate_every", "bleu_every", "save_every", "keep_last", "average_last"}
 WORD_COUNTS = "watchdog.counts"
 ADVICE = "choose another train.directory, or delete that one"

@@ -26,8 +26,10 @@ def test_align_then_aer(lab, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "layer" in error
     chosen = json.loads((lab / "rela-g" / "model" / "alignment.json").read_text())
-    run("aer", tmp_path / "links", lab / "test.align", "--format", "json")
-    assert json.loads(capsys.readouterr().out)["aer"] == pytest.approx(chosen["aer"])
+    run("aer", tmp_path / "links", lab / "test.align", "--format", "json", "--bootstrap", 50)
+    judged = json.loads(capsys.readouterr().out)
+    assert judged["aer"] == pytest.approx(chosen["aer"])
+    assert judged["interval"][0] < judged["aer"] < judged["interval"][1]
     run("align", lab / "rela-g" / "model", *files)  # the choice is remembered
     assert capsys.readouterr().out == (tmp_path / "links").read_text()
 

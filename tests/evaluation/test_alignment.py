@@ -11,6 +11,7 @@ from rela.evaluation.alignment import (
     AlignmentCounts,
     GoldLinks,
     alignment_error_rate,
+    alignment_interval,
     read_hypotheses,
     read_links,
 )
@@ -85,3 +86,22 @@ def test_published_hypotheses_give_their_published_figures(hypothesis, figures):
     gold = read_links(folder / "rwth-odd.talp", one_based=True)
     score = alignment_error_rate(read_hypotheses(folder / f"rwth-odd.{hypothesis}.hyp"), gold)
     assert tuple(round(100 * rate, 2) for rate in (score.aer, score.precision, score.recall)) == figures
+
+
+def test_the_interval_of_a_corpus_of_equal_sentences_is_a_point():
+    gold = GoldLinks(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
+    links = frozenset({(0, 0), (1, 0)})
+    rate = alignment_error_rate([links] * 9, [gold] * 9).aer
+    assert alignment_interval([links] * 9, [gold] * 9, 50) == (rate, rate)
+
+
+def test_the_interval_is_that_of_the_binomial_where_sentences_are_right_or_wrong():
+    """Of n sentences with one link each, k wrong, the AER is k / n; its deviation is √(p (1 − p) / n)."""
+    gold = GoldLinks(frozenset({(0, 0)}), frozenset({(0, 0)}))
+    right, wrong = frozenset({(0, 0)}), frozenset({(0, 1)})
+    low, high = alignment_interval([right] * 300 + [wrong] * 100, [gold] * 400, 1000)
+    spread = 1.96 * (0.25 * 0.75 / 400) ** 0.5
+    assert low == pytest.approx(0.25 - spread, abs=0.01)
+    assert high == pytest.approx(0.25 + spread, abs=0.01)
+    with pytest.raises(ValueError, match="resamples is 0"):
+        alignment_interval([right], [gold], 0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rela.filtering.detection import auroc, detection, ranks
+from rela.filtering.detection import auroc, auroc_interval, detection, ranks
 from rela.filtering.pair_scores import PairScore
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
@@ -65,3 +65,15 @@ def test_detection_knows_which_way_is_bad():
     noisy = [PairScore(0.9, -0.5), PairScore(0.8, -5.0)]
     # places from best to worst: by null rate 1 2 | 4 3, by log-probability 2 3 | 1 4; sums 3 5 | 5 7
     assert detection(clean, noisy) == {"null_rate": 1.0, "log_prob": 0.5, "both": 3.5 / 4}
+
+
+def test_the_interval_of_auroc_holds_it_and_shrinks_with_more_pairs():
+    random = np.random.default_rng(1)
+    widths = []
+    for count in (50, 800):
+        clean, noisy = random.normal(size=count), random.normal(1.0, size=count)
+        low, high = auroc_interval(clean, noisy, 200)
+        assert low < auroc(clean, noisy) < high
+        widths.append(high - low)
+    assert widths[1] == pytest.approx(widths[0] / 4, rel=0.3)
+    assert auroc_interval([0.0, 1.0], [2.0, 3.0], 20) == (1.0, 1.0)
