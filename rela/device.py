@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 Device = torch.device | str | int | None
@@ -51,3 +52,18 @@ def triton_serves(x: Tensor) -> bool:
 def triton_serves_half(x: Tensor) -> bool:
     """Whether the kernels for half precision, of the feed-forward layer and the loss, can take x."""
     return x.dtype != torch.float32 and triton_serves(x)
+
+
+def is_plain_eager(x: object) -> bool:
+    """Whether x is a tensor and nobody watches PyTorch's dispatcher: no compiler, tracer, mode or transform.
+
+    Then a kernel may be called without the dispatcher, and sizes are numbers that can be looked up.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) in PLAIN
+        and torch._C._get_tracing_state() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
+    )

@@ -53,6 +53,7 @@ KERNEL_USERS = (
     "attention/dispatch.py",
     "attention/centring.py",
     "attention/packed.py",
+    "attention/paths.py",
     "attention/norms.py",
     "model/layers.py",
     "model/residual.py",

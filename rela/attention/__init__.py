@@ -15,7 +15,7 @@ registers, `s_` block in shared memory.
 """
 
 from rela.attention.cache import KVCache
-from rela.attention.dispatch import attend, attention_weights
+from rela.attention.dispatch import RowStatistics, attend, attend_with_statistics, attention_weights
 from rela.attention.kinds import NORMS, PRESETS, Kind
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.norms import GatedRMSNorm, LayerNorm, RMSNorm
@@ -33,8 +33,10 @@ __all__ = [
     "LayerNorm",
     "MultiheadAttention",
     "RMSNorm",
+    "RowStatistics",
     "attend",
     "attend_packed",
+    "attend_with_statistics",
     "attention_weights",
     "collect_sparsity_penalty",
     "null_rate",

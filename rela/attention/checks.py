@@ -59,20 +59,38 @@ def check_mask(mask: Tensor | None, batch: int, heads: int, queries: int, keys: 
         raise ValueError(f"mask has shape {shape(mask)}; wanted {full[2:]} or {full}, where a size may be 1")
 
 
-def check_key_lengths(lengths: Tensor | None, batch: int, keys: int, device: torch.device) -> None:
-    """Key lengths are B whole numbers in [0, S]; their values are checked only where that waits for no device."""
-    if lengths is None:
+def check_key_limit(limit: Tensor | None, name: str, batch: int, keys: int, device: torch.device) -> None:
+    """Key lengths, and key starts, are B whole numbers in [0, S]."""
+    if limit is None:
         return
-    if not isinstance(lengths, Tensor):
-        raise TypeError(f"key_lengths is a {type(lengths).__name__}; wanted a tensor")
-    if lengths.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"key_lengths is {lengths.dtype}; wanted int32 or int64")
-    if lengths.shape != (batch,):
-        raise ValueError(f"key_lengths has shape {shape(lengths)}; wanted [{batch}]")
-    if lengths.device != device:
-        raise ValueError(f"key_lengths is on {lengths.device}; wanted {device}, as q")
-    if values_are_cheap(lengths) and batch and not (int(lengths.min()) >= 0 and int(lengths.max()) <= keys):
-        raise ValueError(f"key_lengths run from {int(lengths.min())} to {int(lengths.max())}; wanted 0 to {keys}")
+    if not isinstance(limit, Tensor):
+        raise TypeError(f"{name} is a {type(limit).__name__}; wanted a tensor")
+    if limit.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name} is {limit.dtype}; wanted int32 or int64")
+    if limit.shape != (batch,):
+        raise ValueError(f"{name} has shape {shape(limit)}; wanted [{batch}]")
+    if limit.device != device:
+        raise ValueError(f"{name} is on {limit.device}; wanted {device}, as q")
+    check_limit_values(limit, name, batch, keys)
+
+
+def check_limit_values(limit: Tensor | None, name: str, batch: int, keys: int) -> None:
+    """Key lengths, and key starts, lie in [0, S]; checked only where that waits for no device."""
+    if limit is None or not batch or not values_are_cheap(limit):
+        return
+    if not (int(limit.min()) >= 0 and int(limit.max()) <= keys):
+        raise ValueError(f"{name} run from {int(limit.min())} to {int(limit.max())}; wanted 0 to {keys}")
+
+
+def check_window(window: object) -> None:
+    """A window is two whole numbers, keys before and after a query's own; None for no limit on that side."""
+    if window is None:
+        return
+    if not isinstance(window, tuple) or len(window) != 2:
+        raise TypeError(f"window is {window!r}; wanted (left, right), whole numbers or None")
+    for side in window:
+        if side is not None and (not isinstance(side, (int, torch.SymInt)) or isinstance(side, bool) or side < 0):
+            raise ValueError(f"window is {window!r}; wanted whole numbers from 0, or None for no limit")
 
 
 def check_packing(packing: Packing, of: str, tokens: int, device: torch.device) -> None:

@@ -1,15 +1,24 @@
-"""attend(): one signature over the reference and the fused kernels, and the reason for the choice."""
+"""attend(): one signature over the reference, PyTorch's softmax kernels and the fused kernels.
+
+What a call asks for is checked once for all calls like it: a plan is looked up by shapes, strides, types and options.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rela.attention import checks, reference
+from rela.attention import checks, paths, reference
 from rela.attention.kinds import Kind, kind_without_norm
 from rela.attention.masks import combine_masks
-from rela.device import triton_is_installed
+from rela.device import is_plain_eager
+
+Window = tuple[int | None, int | None]
 
 
 def attend(
@@ -20,6 +29,8 @@ def attend(
     kind: str | Kind = "relu",
     mask: Tensor | None = None,
     key_lengths: Tensor | None = None,
+    key_starts: Tensor | None = None,
+    window: Window | None = None,
     causal: bool = False,
     scale: float | None = None,
     threshold: float | Tensor = 0.0,
@@ -31,11 +42,32 @@ def attend(
     `kind` names the weights: "relu" are those of ReLA. A kind with an output norm, such as "rela-g", is refused:
     its norm acts on merged heads, which `MultiheadAttention` has. `mask` is boolean (True: may look) or float
     (added to the scores; -inf: never), [T, S] or [B, H, T, S] with sizes of 1 where it repeats; `key_lengths` [B]
-    hides the keys after each sentence's end; `causal` hides later keys, both sequences ending together when
-    T ≠ S. `threshold` θ is a number or a tensor [H]. `dropout` acts on the weights. `backend="auto"` takes the
-    fused path where it can serve; "triton" raises the reason where it cannot.
+    hides the keys after each sentence's end, `key_starts` [B] those before its beginning; `causal` hides later keys,
+    both sequences ending together when T ≠ S; `window` (left, right) hides keys more than `left` before or `right`
+    after a query's own position, None for no limit. All hold at once. `threshold` θ is a number or a tensor [H].
+    `dropout` acts on the weights. `backend="auto"` takes the fused path where it can serve; "triton" raises the
+    reason where it cannot.
     """
-    return attend_heads(q, k, v, kind_without_norm(kind), mask, key_lengths, causal, scale, threshold, dropout, backend)
+    kind = kind_without_norm(kind)
+    options = causal, scale, threshold, dropout, backend, False
+    return attend_heads(q, k, v, kind, mask, key_lengths, *options, key_starts, window)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """What is known of a call before its numbers: the path, its scale, what hides keys, and the kernels' own notes."""
+
+    path: str
+    scale: float
+    causal: bool
+    """Whether causality hides a key: not where there is one query."""
+    sides: Window
+    kernel: Callable[..., Tensor] | None
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+
+PLANS: dict[tuple, Plan] = {}
+MOST_PLANS = 4096  # lengths vary without end; a plan is made again in some dozens of microseconds
 
 
 def attend_heads(
@@ -51,22 +83,127 @@ def attend_heads(
     dropout: float = 0.0,
     backend: str = "auto",
     wide: bool = False,
+    key_starts: Tensor | None = None,
+    window: Window | None = None,
 ) -> Tensor:
     """The context [B, H, T, D] of `attend`, for callers that apply the norm of `kind` themselves.
 
     `wide` lets the reference give it in float32 where q is less; the kernels give it in q's type.
     """
-    scale = check_dense(q, k, v, kind, mask, key_lengths, scale, threshold, dropout, backend)
-    reason = why_not_fused(q, kind, mask, v)
-    if backend == "triton" and reason is not None:
-        raise ValueError(f"backend='triton' cannot serve this call: {reason}")
-    if backend != "reference" and reason is None:
-        return fused(q, k, v, kind, mask, key_lengths, causal, scale, threshold, dropout)
-    if backend == "auto" and torch_softmax_serves(q, k, kind, mask, key_lengths, causal):
-        grouped = bool(q.size(1) != k.size(1))  # torch.jit.trace makes sizes tensors
-        return F.scaled_dot_product_attention(q, k, v, None, dropout, causal, scale=scale, enable_gqa=grouped)
-    allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device)
-    return reference.attend(q, k, v, kind.weights, scale, allowed, bias, threshold, dropout, wide)[0]
+    options = kind, mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend
+    plan = plan_of(q, k, v, *options)
+    limits = mask, key_lengths, key_starts
+    if plan.path == "fused":
+        return fused(plan, q, k, v, kind, *limits, threshold, dropout)
+    if plan.path == "decode":
+        return decoded(plan, q, k, v, kind, key_lengths, key_starts, threshold)
+    if plan.path == "softmax":
+        return torch_softmax(plan, q, k, v, *limits, dropout)
+    allowed, bias = all_limits(plan, q, k, *limits)
+    return reference.attend(q, k, v, kind.weights, plan.scale, allowed, bias, threshold, dropout, wide)[0]
+
+
+def plan_of(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Plan:
+    """The plan of a call: looked up where sizes are numbers, made anew where a compiler or tracer looks on."""
+    if not is_plain_eager(q):
+        return make_plan(q, k, v, *options)
+    try:
+        key = key_of(q, k, v, *options)
+        plan = PLANS.get(key)
+    except (AttributeError, TypeError):  # no tensor, no number: the checks say which
+        return make_plan(q, k, v, *options)
+    if plan is None:
+        plan = make_plan(q, k, v, *options)
+        if len(PLANS) >= MOST_PLANS:
+            PLANS.clear()
+        PLANS[key] = plan
+    elif not q.is_cuda:
+        # a plan knows shapes, not values, and looking at those costs nothing here
+        for name, limit in (("key_lengths", options[2]), ("key_starts", options[3])):
+            checks.check_limit_values(limit, name, q.size(0), k.size(2))
+    return plan
+
+
+def key_of(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kind: Kind,
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    key_starts: Tensor | None,
+    window: Window | None,
+    causal: bool,
+    scale: float | None,
+    threshold: float | Tensor,
+    dropout: float,
+    backend: str,
+) -> tuple:
+    """All that checks, the choice of a path and compiled kernels may depend on, and no value of a tensor."""
+    inputs = [q, k, v]
+    if mask is not None:
+        inputs.append(mask)
+    if isinstance(threshold, Tensor):
+        inputs.append(threshold)
+    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return (
+        q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype,
+        v.device, (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16, kind.weights, layout_of(mask),
+        layout_of(key_lengths), layout_of(key_starts), window, causal, scale, type(scale),
+        layout_of(threshold) if isinstance(threshold, Tensor) else (threshold, type(threshold)), dropout, type(dropout),
+        backend, gradient,
+    )  # fmt: skip
+
+
+def layout_of(x: Tensor | None) -> tuple | None:
+    """Shape, strides, type, device and alignment of a tensor."""
+    return None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16)
+
+
+def make_plan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kind: Kind,
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    key_starts: Tensor | None,
+    window: Window | None,
+    causal: bool,
+    scale: float | None,
+    threshold: float | Tensor,
+    dropout: float,
+    backend: str,
+) -> Plan:
+    """Check every argument of a call and choose its path."""
+    scale = check_dense(q, k, v, kind, mask, key_lengths, key_starts, window, scale, threshold, dropout, backend)
+    causal, sides = simplest(causal, window, q.size(2), k.size(2))
+    inputs = (q, k, v, mask, threshold)
+    gradient = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
+    limits = key_lengths is not None, key_starts is not None
+    call = paths.call_of(q, k, v, kind, mask, *limits, sides, causal, gradient, dropout, backend)
+    path, kernel = paths.path_of(call), None
+    if path in ("fused", "decode"):
+        from rela.kernels.attention import functional
+
+        kernel = functional.relu_attention if path == "fused" else functional.relu_attention_decode
+    return Plan(path, scale, causal, sides, kernel)
+
+
+def simplest(causal: bool, window: Window | None, queries: int, keys: int) -> tuple[bool, Window]:
+    """Causality and the sides of a window that hide a key; sizes that a compiler does not know hide what they may."""
+    left, right = (None, None) if window is None else window
+    if right == 0:
+        causal = True
+    if causal:
+        right = None
+    if not isinstance(queries, int) or not isinstance(keys, int):
+        return bool(causal), (left, right)
+    if left is not None and left >= keys:
+        left = None
+    if queries == 1:  # it ends where the keys end
+        return False, (left, None)
+    return bool(causal), (left, None if right is not None and right >= queries else right)
 
 
 def attention_weights(
@@ -76,15 +213,84 @@ def attention_weights(
     kind: str | Kind = "relu",
     mask: Tensor | None = None,
     key_lengths: Tensor | None = None,
+    key_starts: Tensor | None = None,
+    window: Window | None = None,
     causal: bool = False,
     scale: float | None = None,
     threshold: float | Tensor = 0.0,
 ) -> Tensor:
     """The weights act(q kᵀ · scale - θ) [B, H, T, S]; arguments as in `attend`."""
     kind = kind_without_norm(kind)
-    scale = check_dense(q, k, None, kind, mask, key_lengths, scale, threshold, 0.0, "reference")
-    allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device)
+    limits = mask, key_lengths, key_starts, window
+    scale = check_dense(q, k, None, kind, *limits, scale, threshold, 0.0, "reference")
+    allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device, key_starts, window)
     return reference.attention_weights(q, k, kind.weights, scale, allowed, bias, threshold)
+
+
+class RowStatistics(NamedTuple):
+    """Three facts about each row of weights, [B, H, T] each."""
+
+    nonzeros: Tensor
+    """The number of weights that are not zero, int32."""
+    argmax: Tensor
+    """The key of the largest weight, the first of equals; -1 in a row without weights; int32."""
+    largest: Tensor
+    """That weight, float32; 0 in a row without weights."""
+
+
+def attend_with_statistics(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    kind: str | Kind = "relu",
+    mask: Tensor | None = None,
+    key_lengths: Tensor | None = None,
+    key_starts: Tensor | None = None,
+    window: Window | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    threshold: float | Tensor = 0.0,
+    backend: str = "auto",
+) -> tuple[Tensor, RowStatistics]:
+    """The context of `attend` and, from the same pass, how many weights of each row are not zero and the largest.
+
+    Only the context is differentiable. On a Hopper GPU scores that differ in less than a part in 2²⁰ count as equal.
+    """
+    kind = kind_without_norm(kind)
+    options = kind, mask, key_lengths, key_starts, window, causal, scale, threshold, 0.0, backend
+    plan = plan_of(q, k, v, *options)
+    if plan.path in ("fused", "decode"):
+        from rela.kernels.attention.functional import relu_attention_with_statistics
+
+        context, *rows = relu_attention_with_statistics(
+            q,
+            k,
+            v,
+            scale=plan.scale,
+            activation=kind.weights,
+            causal=plan.causal,
+            threshold=per_head(threshold, q),
+            key_lengths=key_lengths,
+            key_starts=key_starts,
+            window=plan.sides,
+            mask=four_dimensional(mask),
+        )
+        return context, RowStatistics(*rows)
+    allowed, bias = all_limits(plan, q, k, mask, key_lengths, key_starts)
+    context, weights = reference.attend(q, k, v, kind.weights, plan.scale, allowed, bias, threshold, 0.0)
+    return context, row_statistics(weights.detach(), allowed)
+
+
+def row_statistics(weights: Tensor, allowed: Tensor | None = None) -> RowStatistics:
+    """The statistics of rows of weights [B, H, T, S]; a key that is not allowed is not the largest."""
+    nonzeros = (weights != 0).sum(-1, dtype=torch.int32)
+    if weights.size(-1) == 0:
+        return RowStatistics(nonzeros, nonzeros - 1, nonzeros.float())
+    seen = weights if allowed is None else weights.masked_fill(~allowed, -torch.inf)
+    null = nonzeros == 0
+    argmax = seen.argmax(-1).to(torch.int32).masked_fill(null, -1)
+    return RowStatistics(nonzeros, argmax, seen.amax(-1).float().masked_fill(null, 0.0))
 
 
 def check_dense(
@@ -94,6 +300,8 @@ def check_dense(
     kind: Kind,
     mask: Tensor | None,
     key_lengths: Tensor | None,
+    key_starts: Tensor | None,
+    window: Window | None,
     scale: float | None,
     threshold: float | Tensor,
     dropout: float,
@@ -103,75 +311,120 @@ def check_dense(
     checks.check_tensors(q, k, v)
     batch, heads, queries, keys = q.size(0), q.size(1), q.size(2), k.size(2)
     checks.check_mask(mask, batch, heads, queries, keys, q.device)
-    checks.check_key_lengths(key_lengths, batch, keys, q.device)
+    checks.check_key_limit(key_lengths, "key_lengths", batch, keys, q.device)
+    checks.check_key_limit(key_starts, "key_starts", batch, keys, q.device)
+    checks.check_window(window)
     checks.check_options(kind, heads, threshold, dropout, backend, scale, q.device)
     return q.size(-1) ** -0.5 if scale is None else scale
 
 
 def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor | None = None) -> str | None:
-    """The first reason the fused kernel cannot serve this call, or None if it can."""
-    from rela.kernels.attention.activations import ACTIVATIONS
-    from rela.kernels.attention.problem import LARGEST_HEAD, TYPES
+    """The first reason the fused kernels cannot serve this call, or None if they can."""
+    return paths.why_not_fused(paths.call_of(q, q, v, kind, mask))
 
-    if kind.weights not in ACTIVATIONS:
-        return f"{kind.weights} weights have no fused kernel; it has {', '.join(ACTIVATIONS)}"
-    if not q.is_cuda:
-        return f"the fused kernel runs on CUDA tensors, and q is on {q.device.type}"
-    if not triton_is_installed():
-        return "Triton is not installed"
-    if q.dtype not in TYPES:
-        return f"the fused kernel takes float32, bfloat16 and float16, and q is {q.dtype}"
-    if q.size(-1) > LARGEST_HEAD:
-        return f"the fused kernel takes head sizes up to {LARGEST_HEAD}, and q has {q.size(-1)}"
-    if v is not None and v.size(-1) != q.size(-1):
-        return f"the fused kernel takes one head size, and q has {q.size(-1)}, v {v.size(-1)}"
-    if mask is not None and mask.dtype != torch.bool:
-        return "the fused kernel takes boolean masks, and this one is added to the scores"
-    return None
+
+def all_limits(
+    plan: Plan, q: Tensor, k: Tensor, mask: Tensor | None, key_lengths: Tensor | None, key_starts: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """(allowed, bias) of everything that limits the queries of a call."""
+    sizes = q.size(2), k.size(2)
+    return combine_masks(mask, key_lengths, plan.causal, *sizes, q.device, key_starts, plan.sides)
 
 
 def fused(
+    plan: Plan,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     kind: Kind,
     mask: Tensor | None,
     key_lengths: Tensor | None,
-    causal: bool,
-    scale: float,
+    key_starts: Tensor | None,
     threshold: float | Tensor,
     dropout: float,
 ) -> Tensor:
-    """One call of the Triton kernel."""
-    from rela.kernels.attention.functional import relu_attention
-
-    if mask is not None and mask.dim() == 2:
-        mask = mask[None, None]
-    return relu_attention(
+    """One call of the fused kernels."""
+    assert plan.kernel is not None
+    return plan.kernel(
         q,
         k,
         v,
-        scale=scale,
+        scale=plan.scale,
         activation=kind.weights,
-        causal=causal,
+        causal=plan.causal,
         threshold=per_head(threshold, q),
         key_lengths=key_lengths,
-        mask=mask,
+        key_starts=key_starts,
+        window=plan.sides,
+        mask=four_dimensional(mask),
         dropout=dropout,
         seed=dropout_seed(q, dropout),
+        memo=plan.memo,
     )
 
 
-def torch_softmax_serves(
-    q: Tensor, k: Tensor, kind: Kind, mask: Tensor | None, key_lengths: Tensor | None, causal: bool
-) -> bool:
-    """Whether PyTorch's own softmax kernel gives our answer: not with masks, whose empty rows it may turn into NaN,
-    nor causally when T ≠ S, where it aligns the two sequences at their start."""
-    unmasked = mask is None and key_lengths is None and not (causal and q.size(2) != k.size(2))
-    # For a single query PyTorch's CPU kernel splits the keys over threads by the batch size, so that a row's
-    # last bits would depend on the rows beside it; decoding promises that they do not.
-    decoding_on_cpu = q.size(2) == 1 and not q.is_cuda
-    return kind.weights == "softmax" and unmasked and k.size(2) > 0 and not decoding_on_cpu
+def decoded(
+    plan: Plan,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kind: Kind,
+    key_lengths: Tensor | None,
+    key_starts: Tensor | None,
+    threshold: float | Tensor,
+) -> Tensor:
+    """One call of the fused kernel for few queries."""
+    assert plan.kernel is not None
+    return plan.kernel(
+        q,
+        k,
+        v,
+        scale=plan.scale,
+        activation=kind.weights,
+        causal=plan.causal,
+        threshold=per_head(threshold, q),
+        key_lengths=key_lengths,
+        key_starts=key_starts,
+        left=plan.sides[0],
+        memo=plan.memo,
+    )
+
+
+def torch_softmax(
+    plan: Plan,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    key_starts: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """Softmax attention by PyTorch's kernels; a query that may look at nothing gets zeros, and passes no gradient."""
+    grouped = bool(q.size(1) != k.size(1))  # torch.jit.trace makes sizes tensors
+    limited = mask is not None or key_lengths is not None or key_starts is not None or plan.sides != (None, None)
+    if not limited and not (plan.causal and q.size(2) != k.size(2)):
+        return F.scaled_dot_product_attention(q, k, v, None, dropout, plan.causal, scale=plan.scale, enable_gqa=grouped)
+    allowed, bias = all_limits(plan, q, k, mask, key_lengths, key_starts)
+    if grouped:  # the kernels that take a mask want a key head for each query head
+        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
+    if allowed is None:
+        seen, empty = bias, None
+    else:
+        empty = ~allowed.any(-1, keepdim=True)
+        # such a row looks at everything, since a softmax over nothing is NaN, and is set to zero below
+        seen = allowed | empty
+        if bias is not None:
+            seen = bias.masked_fill(~seen, -torch.inf)
+    if seen is not None and seen.dtype != torch.bool:
+        seen = seen.to(q.dtype)
+    context = F.scaled_dot_product_attention(q, k, v, seen, dropout, scale=plan.scale)
+    return context if empty is None else context.masked_fill(empty, 0.0)
+
+
+def four_dimensional(mask: Tensor | None) -> Tensor | None:
+    """A mask [T, S] as the kernels take it, [1, 1, T, S]."""
+    return mask[None, None] if mask is not None and mask.dim() == 2 else mask
 
 
 def per_head(threshold: float | Tensor, q: Tensor) -> Tensor | None:

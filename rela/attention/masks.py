@@ -18,6 +18,21 @@ def length_mask(lengths: Tensor, keys: int) -> Tensor:
     return (torch.arange(keys, device=lengths.device) < lengths[:, None])[:, None, None, :]
 
 
+def start_mask(starts: Tensor, keys: int) -> Tensor:
+    """[B, 1, 1, S], False for the first `starts[b]` keys of sentence b."""
+    return (torch.arange(keys, device=starts.device) >= starts[:, None])[:, None, None, :]
+
+
+def window_mask(left: int | None, right: int | None, queries: int, keys: int, device: torch.device) -> Tensor:
+    """[T, S], True where key s is at most `left` before and `right` after query t; they end together when T ≠ S."""
+    t = torch.arange(queries, device=device)[:, None] + (keys - queries)
+    s = torch.arange(keys, device=device)
+    inside = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    if left is not None:
+        inside = inside & (s >= t - left)
+    return inside if right is None else inside & (s <= t + right)
+
+
 def split_mask(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """(allowed, bias) of a mask: a boolean one only allows; a float one is a bias whose -inf forbids."""
     if mask is None or mask.dtype == torch.bool:
@@ -27,15 +42,26 @@ def split_mask(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
 
 
 def combine_masks(
-    mask: Tensor | None, key_lengths: Tensor | None, causal: bool, queries: int, keys: int, device: torch.device
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    causal: bool,
+    queries: int,
+    keys: int,
+    device: torch.device,
+    key_starts: Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """(allowed, bias) of everything that limits a query; each broadcasts to [B, H, T, S] or is None."""
     allowed, bias = split_mask(mask)
     limits = [allowed] if allowed is not None else []
     if key_lengths is not None:
         limits.append(length_mask(key_lengths, keys))
+    if key_starts is not None:
+        limits.append(start_mask(key_starts, keys))
     if causal:
         limits.append(causal_mask(queries, keys, device))
+    if window is not None and window != (None, None):
+        limits.append(window_mask(*window, queries, keys, device))
     if not limits:
         return None, bias
     together = limits[0]

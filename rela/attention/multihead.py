@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rela.attention import checks, reference
 from rela.attention.cache import KVCache
 from rela.attention.centring import centre_keys
-from rela.attention.dispatch import attend_heads
+from rela.attention.dispatch import Window, attend_heads, check_dense
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks, length_mask
 from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_is_cache, check_key_and_value
@@ -142,12 +142,17 @@ class MultiheadAttention(nn.Module):
         is_causal: bool = False,
         *,
         cache: KVCache | None = None,
+        key_lengths: Tensor | None = None,
+        key_starts: Tensor | None = None,
+        window: Window | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The output and, if asked for, the weights; every mask means what it means in torch.nn.MultiheadAttention.
 
         A boolean mask is True where a key is hidden; a float one is added to the scores. `is_causal` needs no
-        mask beside it; with one, both hold, whatever the mask shows. With a `cache`, `key` and `value` are appended
-        to it and the queries look at all of it; without them, the queries look at what is there (`remember`).
+        mask beside it; with one, both hold, whatever the mask shows. `key_lengths`, `key_starts` and `window` are those
+        of `rela.attend`: padding and windows without a mask, which the fused kernels skip. With a `cache`, `key` and
+        `value` are appended to it and the queries look at all of it; without them, the queries look at what is there
+        (`remember`).
         """
         if need_weights and self.backend == "triton":
             raise ValueError(
@@ -166,15 +171,19 @@ class MultiheadAttention(nn.Module):
             k, v = torch.cat([k, extra[0]], 2), torch.cat([v, extra[1]], 2)
         keys = k.size(2)
         appended = 0 if extra is None else extra[0].size(2)
+        if appended and (key_lengths is not None or key_starts is not None or window is not None):
+            raise ValueError("add_bias_kv and add_zero_attn do not take key_lengths, key_starts or a window")
         mask, causal = merge_module_masks(key_padding_mask, attn_mask, is_causal, q, keys - appended, appended, batched)
+        limits = key_starts, window
         if self.training and self.target_sparsity is not None:
-            self.store_penalty(q, k, *combine_masks(mask, None, causal, queries, keys, q.device))
+            self.store_penalty(q, k, *combine_masks(mask, key_lengths, causal, queries, keys, q.device, *limits))
         drop = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
             # The fused kernels never form the weights, so whoever asks for them reads the reference.
             scale = self.head_dim**-0.5
-            allowed, bias = combine_masks(mask, None, causal, queries, keys, q.device)
+            check_dense(q, k, v, self.kind, mask, key_lengths, *limits, None, self.threshold, drop, self.backend)
+            allowed, bias = combine_masks(mask, key_lengths, causal, queries, keys, q.device, *limits)
             context, weights = reference.attend(
                 q, k, v, self.kind.weights, scale, allowed, bias, self.threshold, drop, self.wants_wide_context(q)
             )
@@ -186,11 +195,14 @@ class MultiheadAttention(nn.Module):
                 v,
                 self.kind,
                 mask,
-                causal=causal,
-                threshold=self.threshold,
-                dropout=drop,
-                backend=self.backend,
-                wide=self.wants_wide_context(q),
+                key_lengths,
+                causal,
+                None,
+                self.threshold,
+                drop,
+                self.backend,
+                self.wants_wide_context(q),
+                *limits,
             )
         out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim), q.dtype)
         if batch_second:

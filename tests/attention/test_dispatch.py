@@ -13,7 +13,7 @@ import torch
 from torch.testing import assert_close
 
 import rela
-from rela.attention import dispatch, packed
+from rela.attention import dispatch, packed, paths
 from rela.attention.packed import flash_softmax, through_padding
 from rela.device import triton_is_installed
 from rela.kernels.attention.activations import ACTIVATIONS
@@ -23,6 +23,14 @@ from tests.attention.attention_cases import normal
 interpreted = pytest.mark.skipif(
     not triton_is_installed() or os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton's interpreter"
 )
+
+
+@pytest.fixture
+def kernels_on_a_cpu(monkeypatch: pytest.MonkeyPatch):
+    """The kernels serve in the interpreter what they serve on a GPU; plans made here are forgotten."""
+    true = paths.why_not_fused
+    monkeypatch.setattr(paths, "why_not_fused", lambda call: true(call._replace(device="cuda")))
+    monkeypatch.setattr(dispatch, "PLANS", {})
 
 
 def single(*size: int, seed: int) -> torch.Tensor:
@@ -48,15 +56,21 @@ OPTIONS = {
     "mask": {"mask": normal(3, 5, seed=7) > -0.3},
     "mask of heads": {"mask": normal(2, 4, 3, 5, seed=7) > -0.3},
     "mask that repeats": {"mask": normal(1, 4, 1, 5, seed=7) > -0.3},
+    "starts": {"key_starts": torch.tensor([4, 0])},
+    "window": {"window": (1, 1)},
+    "bias": {"mask": normal(3, 5, seed=7).float()},
+    "bias of heads": {
+        "mask": normal(1, 4, 3, 5, seed=7).float().masked_fill(normal(1, 4, 3, 5, seed=8) > 1, -torch.inf)
+    },
     "all": {"causal": True, "scale": 0.7, "key_lengths": torch.tensor([5, 3]), "mask": normal(3, 5, seed=7) > -0.9},
 }
 
 
 @interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("weights", ACTIVATIONS)
-def test_dense(weights: str, options: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dispatch, "why_not_fused", lambda *_: None)
+def test_dense(weights: str, options: str):
     q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
     call = {"kind": weights, **OPTIONS[options]}
     fused = gradients(rela.attend(q, k, v, backend="triton", **call), q, k, v)
@@ -83,8 +97,8 @@ def test_packed(causal: bool, threshold: str, monkeypatch: pytest.MonkeyPatch):
 
 
 @interpreted
-def test_learned_thresholds_and_their_gradient(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dispatch, "why_not_fused", lambda *_: None)
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+def test_learned_thresholds_and_their_gradient():
     q, k, v = (single(2, 4, 5, 16, seed=seed) for seed in range(3))
     theta = torch.tensor([0.3, -0.2, 0.0, 0.1], requires_grad=True)
     fused, plain = (
@@ -95,8 +109,8 @@ def test_learned_thresholds_and_their_gradient(monkeypatch: pytest.MonkeyPatch):
 
 
 @interpreted
-def test_dropout_is_drawn_anew_and_follows_the_seed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dispatch, "why_not_fused", lambda *_: None)
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+def test_dropout_is_drawn_anew_and_follows_the_seed():
     q, k, v = (single(1, 2, 9, 16, seed=seed) for seed in range(3))
 
     def call(seed: int) -> torch.Tensor:
@@ -106,6 +120,133 @@ def test_dropout_is_drawn_anew_and_follows_the_seed(monkeypatch: pytest.MonkeyPa
     assert torch.equal(call(1), call(1))
     assert not torch.equal(call(1), call(2))
     assert not torch.equal(call(1), rela.attend(q, k, v, kind="relu", dropout=0.5, backend="triton"))
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+@pytest.mark.parametrize("weights", ["relu", "leaky_relu"])
+def test_statistics_of_the_kernel_are_those_of_the_weights(weights: str):
+    q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
+    call = {"kind": weights, "key_lengths": torch.tensor([5, 0]), "window": (3, 1), "threshold": 0.3}
+    (context, fused), (plain, exact) = (
+        rela.attend_with_statistics(q, k, v, backend=backend, **call) for backend in ("triton", "reference")
+    )
+    assert_close(context, plain)
+    assert torch.equal(fused.nonzeros, exact.nonzeros)
+    assert torch.equal(fused.argmax, exact.argmax)
+    assert_close(fused.largest, exact.largest)
+    assert (exact.argmax[1] == -1).all()
+    rows = rela.attention_weights(q, k, **call)
+    assert torch.equal(exact.nonzeros, (rows != 0).sum(-1, dtype=torch.int32))
+
+
+def test_statistics_of_any_kind():
+    q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
+    context, rows = rela.attend_with_statistics(q, k, v, kind="topk:2")
+    assert (rows.nonzeros == 2).all()
+    assert torch.equal(context, rela.attend(q, k, v, kind="topk:2"))
+    none = rela.attend_with_statistics(q, k[:, :, :0], v[:, :, :0])[1]
+    assert (none.argmax == -1).all()
+    assert (none.largest == 0).all()
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+@pytest.mark.parametrize("limits", [{}, {"causal": True}, {"key_lengths": torch.tensor([300, 7])},
+                                    {"key_starts": torch.tensor([0, 290])}, {"window": (30, 0)}])  # fmt: skip
+def test_one_query_is_decoded_by_every_door(limits: dict, monkeypatch: pytest.MonkeyPatch):
+    """`attend` without gradient reaches the kernel for few queries, and it gives what the equation gives."""
+    reached = []
+    true = dispatch.decoded
+    monkeypatch.setattr(dispatch, "decoded", lambda *given: reached.append(1) or true(*given))
+    q, k, v = (single(2, heads, rows, 16, seed=n) for n, (heads, rows) in enumerate([(4, 1), (2, 300), (2, 300)]))
+    with torch.no_grad():
+        context = rela.attend(q, k, v, **limits)
+    assert reached
+    exact = rela.attend(*(x.detach().double() for x in (q, k, v)), backend="reference", **limits)
+    assert_close(context.double(), exact, rtol=0, atol=50 * torch.finfo(torch.float32).eps * exact.abs().max().item())
+    rela.attend(q, k, v, **limits)  # with a gradient it is not
+    assert len(reached) == 1
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+def test_a_module_with_a_cache_is_decoded(monkeypatch: pytest.MonkeyPatch):
+    reached = []
+    true = dispatch.decoded
+    monkeypatch.setattr(dispatch, "decoded", lambda *given: reached.append(1) or true(*given))
+    torch.manual_seed(0)
+    module = rela.MultiheadAttention(16, 2, batch_first=True).eval()
+    x = torch.randn(2, 301, 16)
+    with torch.no_grad():
+        cache = module.remember(x[:, :300])
+        step = module(*[x[:, 300:]] * 3, is_causal=True, need_weights=False, cache=cache)[0]
+        assert reached
+        assert_close(step, module(x, x, x, is_causal=True)[0][:, 300:], rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_knows_shapes_and_not_values():
+    """Checks are made once for a layout; lengths that are wrong are named however often the layout came before."""
+    q = torch.zeros(2, 1, 3, 8)
+    assert torch.equal(rela.attend(q, q, q, key_lengths=torch.tensor([3, 1])), q)
+    before = len(dispatch.PLANS)
+    rela.attend(q, q, q, key_lengths=torch.tensor([2, 0]))
+    assert len(dispatch.PLANS) == before
+    with pytest.raises(ValueError, match="key_lengths run from 3 to 4; wanted 0 to 3"):
+        rela.attend(q, q, q, key_lengths=torch.tensor([3, 4]))
+    with pytest.raises(ValueError, match="key_starts run from -1 to 0; wanted 0 to 3"):
+        rela.attend(q, q, q, key_starts=torch.tensor([-1, 0]))
+    for changed in ({"dropout": False}, {"scale": True}, {"threshold": True}):
+        rela.attend(q, q, q, dropout=0.0, scale=1.0, threshold=1.0)
+        with pytest.raises((TypeError, ValueError), match=next(iter(changed))):
+            rela.attend(q, q, q, **changed)
+    dispatch.PLANS.clear()
+
+
+def test_plans_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dispatch, "PLANS", {})
+    monkeypatch.setattr(dispatch, "MOST_PLANS", 3)
+    for keys in range(1, 9):
+        rela.attend(torch.zeros(1, 1, 2, 4), *[torch.zeros(1, 1, keys, 4)] * 2)
+    assert 0 < len(dispatch.PLANS) <= 3
+
+
+LIMITS = {
+    "lengths": {"key_lengths": torch.tensor([5, 0])},
+    "starts": {"key_starts": torch.tensor([5, 2])},
+    "window": {"window": (1, 1)},
+    "causal": {"causal": True},
+    "mask": {"mask": normal(3, 5, seed=7) > 0},
+    "bias": {"mask": normal(1, 4, 3, 5, seed=7).masked_fill(normal(1, 4, 3, 5, seed=8) > 0, -torch.inf)},
+}
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("heads", [4, 2])
+def test_softmax_by_torch_with_limits(limits: str, heads: int):
+    """PyTorch's kernels, its empty rows made safe: what a GPU takes, here on the CPU against the equation."""
+    q, k, v = single(2, 4, 3, 16, seed=0), single(2, heads, 5, 16, seed=1), single(2, heads, 5, 16, seed=2)
+    given = {"mask": None, "key_lengths": None, "key_starts": None, "window": None, "causal": False, **LIMITS[limits]}
+    names = ("mask", "key_lengths", "key_starts")
+    causal, sides = dispatch.simplest(given["causal"], given["window"], 3, 5)
+    plan = dispatch.Plan("softmax", 0.25, causal, sides, None)
+    mine = gradients(dispatch.torch_softmax(plan, q, k, v, *(given[name] for name in names), 0.0), q, k, v)
+    plain = rela.attend(q, k, v, kind="softmax", scale=0.25, backend="reference", **given)
+    assert_same(mine, gradients(plain, q, k, v))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_softmax_with_limits_on_a_gpu(limits: str, dtype: torch.dtype):
+    q, k, v = (normal(2, 4, rows, 64, seed=rows, dtype=dtype).cuda().requires_grad_() for rows in (3, 5, 5))
+    given = {name: x.cuda() if isinstance(x, torch.Tensor) else x for name, x in LIMITS[limits].items()}
+    mine = gradients(rela.attend(q, k, v, kind="softmax", **given), q, k, v)
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    plain = gradients(rela.attend(*exact, kind="softmax", backend="reference", **given), *exact)
+    step = 8 * torch.finfo(dtype).eps
+    for one, true in zip((mine[0], *mine[1]), (plain[0], *plain[1]), strict=True):
+        assert_close(one.double(), true, rtol=step, atol=step * true.abs().max().item())
 
 
 REASONS = {
@@ -130,7 +271,7 @@ def test_reasons_on_a_gpu():
     assert ask() is None
     assert "takes float32, bfloat16 and float16, and q is torch.float64" in ask(torch.float64)
     assert "head sizes up to 256, and q has 257" in ask(size=257)
-    assert "takes boolean masks" in ask(mask=torch.zeros(2, 2, device="cuda"))
+    assert ask(mask=torch.zeros(2, 2, device="cuda")) is None
     assert "one head size, and q has 64, v 32" in ask(v=torch.zeros(1, 1, 2, 32, device="cuda"))
 
 

@@ -41,7 +41,14 @@ def reference(
 
 
 def seen_by(
-    q: Tensor, k: Tensor, *, causal: bool = False, key_lengths: Tensor | None = None, mask: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    *,
+    causal: bool = False,
+    key_lengths: Tensor | None = None,
+    key_starts: Tensor | None = None,
+    window: tuple[int | None, int | None] = (None, None),
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Which key each query may look at, [B, H, T, S]."""
     (B, H, T, _), S = q.shape, k.shape[2]
@@ -51,6 +58,13 @@ def seen_by(
         seen = seen & (s <= t + S - T)
     if key_lengths is not None:
         seen = seen & (s < key_lengths[:, None, None, None])
+    if key_starts is not None:
+        seen = seen & (s >= key_starts[:, None, None, None])
+    left, right = window
+    if left is not None:
+        seen = seen & (s >= t + S - T - left)
+    if right is not None:
+        seen = seen & (s <= t + S - T + right)
     return seen if mask is None else seen & mask
 
 

@@ -39,7 +39,7 @@ def why_not_network(model: Transformer) -> str | None:
     if not triton_is_installed():
         return "Triton is not installed"
     from rela.kernels.attention.activations import ACTIVATIONS
-    from rela.kernels.attention.problem import LARGEST_HEAD
+    from rela.kernels.limits import LARGEST_HEAD
 
     known = ("softmax", *ACTIVATIONS)
     for attention in attentions(model):

@@ -8,6 +8,9 @@ One pass: `key_gradient_kernel` also adds its share of dQ to a float32 buffer by
 the last bits of dQ depend on the order in which programs finish.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -18,6 +21,7 @@ from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
     kept,
+    load_bias,
     load_mask,
     load_rows,
     seeing_queries,
@@ -29,6 +33,7 @@ from rela.kernels.attention.scores import (
 )
 from rela.kernels.attention.tiles import Tiles, key_gradient_tiles, one_pass, query_gradient_tiles
 from rela.kernels.hopper import dispatch as hopper
+from rela.kernels.launch import Launch
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -41,84 +46,123 @@ def backward(
     query_tiles: Tiles | None = None,
 ) -> Gradients:
     """Gradients of q, k, v and θ; the last is empty where there is no θ."""
-    if not deterministic and key_tiles is None and query_tiles is None and hopper.serves(problem):
-        dq, dk, dv, d_theta = hopper.backward(problem, d_out)
-    else:
-        atomic = not deterministic and one_pass(problem)
-        if d_out.stride(-1) != 1:
-            d_out = d_out.contiguous()
-        dk, dv, dq, d_theta = key_gradients(problem, d_out, atomic, key_tiles or key_gradient_tiles(problem, atomic))
-        if not atomic:
-            dq, d_theta = query_gradients(problem, d_out, query_tiles or query_gradient_tiles(problem))
+    plan = ("backward", deterministic, key_tiles, query_tiles)
+    run = problem.memo.get(plan)
+    if run is None:
+        run = problem.memo[plan] = planned(problem, *plan[1:])
+    dq, dk, dv, d_theta = run(problem, d_out)
     if problem.threshold is None:
         return dq, dk, dv, problem.q.new_empty(0)
     d_theta = d_theta.sum((0, 2)) * problem.threshold_gradient_scale
     return dq, dk, dv, d_theta.to(problem.threshold.dtype)
 
 
-def key_gradients(problem: Problem, d_out: Tensor, atomic: bool, tiles: Tiles) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dK and dV and, with `atomic`, dQ and the partial sums of −dθ as well."""
-    q, k, v = problem.q, problem.k, problem.v
-    (B, H, _, _), (_, Hk, S, _) = q.shape, k.shape
-    dk, dv = problem.like_keys(), problem.like_keys()
-    dq = problem.like_queries(torch.float32 if atomic else q.dtype)
-    n_s = ceil_div(S, tiles.keys)
-    d_theta = torch.empty(B, H, n_s if atomic else 0, dtype=torch.float32, device=q.device)
+def planned(
+    problem: Problem, deterministic: bool, key_tiles: Tiles | None, query_tiles: Tiles | None
+) -> Callable[[Problem, Tensor], Gradients]:
+    """A function that gives dQ, dK, dV and partial sums of −dθ of this problem, and of all with its layout."""
+    if not deterministic and key_tiles is None and query_tiles is None and hopper.serves(problem):
+        return hopper.backward
+    atomic = not deterministic and one_pass(problem)
+    keys = planned_keys(problem, key_tiles or key_gradient_tiles(problem, atomic), atomic)
     if atomic:
-        dq.zero_()
-    if k.numel():
-        key_gradient_kernel[(n_s * Hk * B,)](
-            q,
-            k,
-            v,
-            d_out,
-            dq if atomic else None,
-            dk,
-            dv,
-            d_theta if atomic and problem.threshold is not None else None,
-            *problem.optional_tensors(),
-            *problem.scales(),
-            q.stride()[:3],
-            k.stride()[:3],
-            v.stride()[:3],
-            d_out.stride()[:3],
-            dq.stride()[:3],
-            dk.stride()[:3],
-            **problem.constants(),
-            **tiles.constants(),
-        )
-    return dk, dv, dq.to(q.dtype), d_theta
+        return keys
+    queries = planned_queries(problem, query_tiles or query_gradient_tiles(problem))
+
+    def run(problem: Problem, d_out: Tensor) -> Gradients:
+        _, dk, dv, _ = keys(problem, d_out)
+        dq, d_theta = queries(problem, d_out)
+        return dq, dk, dv, d_theta
+
+    return run
 
 
-def query_gradients(problem: Problem, d_out: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """dQ and the partial sums of −dθ, [B, H, tiles]."""
+def launch_of(
+    problem: Problem, name: str, kernel: Any, programs: int, tiles: Tiles, d_out: Tensor
+) -> tuple[Tensor, Launch]:
+    """d_out with contiguous rows, and the launch of a kernel, made once for a problem's layout and that of d_out."""
+    if d_out.stride(-1) != 1:
+        d_out = d_out.contiguous()
+    key = name, tiles, d_out.stride(), d_out.dtype, d_out.data_ptr() % 16
+    launch = problem.memo.get(key)
+    if launch is None:
+        launch = Launch(kernel, (programs,), {**problem.constants(), **tiles.constants()})
+        problem.memo[key] = launch
+    return d_out, launch
+
+
+def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Problem, Tensor], Gradients]:
+    """A function for dK and dV and, with `atomic`, dQ and the partial sums of −dθ as well, in one pass."""
     q, k, v = problem.q, problem.k, problem.v
-    B, H, T, _ = q.shape
-    dq = problem.like_queries(q.dtype)
+    (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
+    n_s = ceil_div(S, tiles.keys)
+    name = "key gradients in one pass" if atomic else "key gradients"
+    strides = tuple(x.stride()[:3] for x in (q, k, v))
+    outputs = (T * H * D, D, H * D), (S * Hk * D, D, Hk * D)  # strides of dQ, and of dK and dV
+    scales, kind, device = problem.scales(), q.dtype, q.device
+    sums, some = atomic and problem.threshold is not None, k.numel() > 0  # no tensor outlives its call in `run`
+
+    def run(problem: Problem, d_out: Tensor) -> Gradients:
+        dk = torch.empty(B, S, Hk, D, dtype=kind, device=device).transpose(1, 2)
+        dv = torch.empty(B, S, Hk, D, dtype=kind, device=device).transpose(1, 2)
+        shape = (B, T, H, D) if atomic else (0,)
+        dq = torch.zeros(shape, dtype=torch.float32, device=device)
+        d_theta = torch.empty(B, H, n_s if sums else 0, dtype=torch.float32, device=device)
+        if some:
+            d_out, launch = launch_of(problem, name, key_gradient_kernel, n_s * Hk * B, tiles, d_out)
+            launch(
+                problem.q,
+                problem.k,
+                problem.v,
+                d_out,
+                dq if atomic else None,
+                dk,
+                dv,
+                d_theta if sums else None,
+                *problem.optional_arguments(),
+                *scales,
+                *strides,
+                d_out.stride()[:3],
+                *outputs,
+            )
+        return dq.to(kind).transpose(1, 2) if atomic else dq, dk, dv, d_theta
+
+    return run
+
+
+def planned_queries(problem: Problem, tiles: Tiles) -> Callable[[Problem, Tensor], tuple[Tensor, Tensor]]:
+    """A function for dQ and the partial sums of −dθ, [B, H, tiles]."""
+    q, k, v = problem.q, problem.k, problem.v
+    B, H, T, D = q.shape
     n_t = ceil_div(T, tiles.queries)
-    d_theta = torch.empty(B, H, n_t, dtype=torch.float32, device=q.device)
-    if q.numel():
-        query_gradient_kernel[(n_t * H * B,)](
-            q,
-            k,
-            v,
-            d_out,
-            dq,
-            None if problem.threshold is None else d_theta,
-            *problem.optional_tensors(),
-            *problem.scales(),
-            q.stride()[:3],
-            k.stride()[:3],
-            v.stride()[:3],
-            d_out.stride()[:3],
-            dq.stride()[:3],
-            **problem.constants(),
-            **tiles.constants(),
-        )
-    return dq, d_theta
+    strides = tuple(x.stride()[:3] for x in (q, k, v))
+    scales, kind, device = problem.scales(), q.dtype, q.device
+    sums, some = problem.threshold is not None, q.numel() > 0
+
+    def run(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor]:
+        dq = torch.empty(B, T, H, D, dtype=kind, device=device).transpose(1, 2)
+        d_theta = torch.empty(B, H, n_t if sums else 0, dtype=torch.float32, device=device)
+        if some:
+            d_out, launch = launch_of(problem, "query gradients", query_gradient_kernel, n_t * H * B, tiles, d_out)
+            launch(
+                problem.q,
+                problem.k,
+                problem.v,
+                d_out,
+                dq,
+                d_theta if sums else None,
+                *problem.optional_arguments(),
+                *scales,
+                *strides,
+                d_out.stride()[:3],
+                (T * H * D, D, H * D),
+            )
+        return dq, d_theta
+
+    return run
 
 
-@triton.jit(do_not_specialize=["H", "T", "S", "sequences", "search_steps", "drop_below"])
+@triton.jit(do_not_specialize=["left", "right", "H", "T", "S", "sequences", "search_steps", "drop_below"])
 def query_gradient_kernel(
     q,
     k,
@@ -128,10 +172,13 @@ def query_gradient_kernel(
     d_theta,
     threshold,
     key_lengths,
+    key_starts,
     mask,
     cu_q,
     cu_k,
     seed,
+    left,
+    right,
     score_scale,
     threshold_scale,
     output_scale,
@@ -153,6 +200,7 @@ def query_gradient_kernel(
     BD: tl.constexpr,
     ACTIVATION: tl.constexpr,
     RECTIFIES: tl.constexpr,
+    BIASED: tl.constexpr,
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     BT: tl.constexpr,
@@ -184,13 +232,17 @@ def query_gradient_kernel(
     o_d = tl.arange(0, BD)
     o_t = i_t * BT + o_row
     b_begin, b_end = seen_keys(
-        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, CAUSAL
-    )
+        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        CAUSAL,
+    )  # fmt: skip
     first = tl.min(b_begin)
     last = tl.max(b_end)
+    middle = first  # where the tiles begin that every query sees whole
+    if left is not None:
+        middle = first + tl.cdiv(tl.max(b_begin) - first, BS) * BS
     whole = 0
     if mask is None:
-        whole = tl.maximum(tl.min(b_end) - first, 0) // BS * BS
+        whole = tl.maximum(tl.min(b_end) - middle, 0) // BS * BS
         if cu_q is not None:
             whole = tl.where(tl.max(b_begin) == first, whole, 0)
 
@@ -199,14 +251,17 @@ def query_gradient_kernel(
     b_do = load_rows(d_out, i_t * BT, d_out_strides[2], o_row, o_d, 0, T, D, BD, True)
     b_dq = tl.zeros([BT, BD], dtype=tl.float32)
     b_dtheta = tl.zeros([BT], dtype=tl.float32)
-    for RAGGED in tl.static_range(2):
-        if RAGGED:
-            start, stop = first + whole, last
+    PARTS: tl.constexpr = 2 if left is None else 3
+    for RAGGED in tl.static_range(PARTS):
+        if RAGGED == 2:
+            start, stop = first, tl.minimum(middle, last)
+        elif RAGGED == 1:
+            start, stop = middle + whole, last
         else:
-            start, stop = first, first + whole
+            start, stop = middle, middle + whole
         for i_s in range(start, stop, BS):
             # [BS, BD]
-            b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+            b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, RAGGED > 0)
             # [BT, BS]
             b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
             o_s = i_s + o_col
@@ -214,12 +269,18 @@ def query_gradient_kernel(
             if RAGGED:
                 m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
                 if mask is not None:
-                    m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
+                    if BIASED:
+                        b_bias, m_seen = load_bias(
+                            mask, mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale
+                        )
+                        b_s += b_bias
+                    else:
+                        m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
             busy = True
             if SKIP:
                 busy = tl.max(tl.abs(seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES))) != 0.0
             if busy:
-                b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED > 0)
                 b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
                 b_ds = seen_gradients(b_dp, b_s, m_seen, ACTIVATION, RECTIFIES)
                 if seed is not None:
@@ -233,7 +294,7 @@ def query_gradient_kernel(
         tl.store(d_theta + i_bh.to(tl.int64) * n_t + i_t, tl.sum(b_dtheta, axis=0))
 
 
-@triton.jit(do_not_specialize=["H", "T", "S", "sequences", "search_steps", "drop_below"])
+@triton.jit(do_not_specialize=["left", "right", "H", "T", "S", "sequences", "search_steps", "drop_below"])
 def key_gradient_kernel(
     q,
     k,
@@ -245,10 +306,13 @@ def key_gradient_kernel(
     d_theta,
     threshold,
     key_lengths,
+    key_starts,
     mask,
     cu_q,
     cu_k,
     seed,
+    left,
+    right,
     score_scale,
     threshold_scale,
     output_scale,
@@ -271,6 +335,7 @@ def key_gradient_kernel(
     BD: tl.constexpr,
     ACTIVATION: tl.constexpr,
     RECTIFIES: tl.constexpr,
+    BIASED: tl.constexpr,
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     BT: tl.constexpr,
@@ -292,17 +357,23 @@ def key_gradient_kernel(
     o_d = tl.arange(0, BD)
     o_s = i_s * BS + o_row
     b_begin, b_end = seeing_queries(
-        tl.minimum(o_s, S - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, CAUSAL
-    )
+        tl.minimum(o_s, S - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        CAUSAL,
+    )  # fmt: skip
     first = tl.min(b_begin)
     last = tl.max(b_end)
-    # whole tiles end at `last`, because causality cuts at the beginning
+    # whole tiles end at `middle`, because causality cuts at the beginning; only a window cuts at the end, too
+    middle = last
+    if left is not None:
+        middle = tl.min(b_end)
     whole = 0
     if mask is None:
-        whole = tl.maximum(last - tl.max(b_begin), 0) // BT * BT
+        whole = tl.maximum(middle - tl.max(b_begin), 0) // BT * BT
         if cu_q is not None:
             whole = tl.where(tl.min(b_end) == last, whole, 0)
-    ragged = tl.cdiv(tl.maximum(last - whole - first, 0), BT) * BT
+    if left is not None:
+        middle = tl.where(whole > 0, middle, last)
+    ragged = tl.cdiv(tl.maximum(middle - whole - first, 0), BT) * BT
 
     # [BS, BD]; rows behind the last sequence may hold anything, and dQ multiplies them by zero
     end = S
@@ -322,14 +393,17 @@ def key_gradient_kernel(
         if seed is not None:
             key_0, key_1 = dropout_key(seed, i_b, i_h)
         b_dtheta = tl.zeros([BS], dtype=tl.float32)
-        for RAGGED in tl.static_range(2):
-            if RAGGED:
-                start, stop = last - whole - ragged, last - whole
+        PARTS: tl.constexpr = 2 if left is None else 3
+        for RAGGED in tl.static_range(PARTS):
+            if RAGGED == 2:
+                start, stop = middle, last
+            elif RAGGED == 1:
+                start, stop = middle - whole - ragged, middle - whole
             else:
-                start, stop = last - whole, last
+                start, stop = middle - whole, middle
             for i_t in range(start, stop, BT):
                 # [BT, BD]
-                b_q = load_rows(q_head, i_t, q_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                b_q = load_rows(q_head, i_t, q_strides[2], o_col, o_d, first, last, D, BD, RAGGED > 0)
                 # [BS, BT]
                 b_s = shifted(tl.dot(b_k, tl.trans(b_q), input_precision=PRECISION), score_scale, b_theta)
                 o_t = i_t + o_col
@@ -337,15 +411,20 @@ def key_gradient_kernel(
                 if RAGGED:
                     m_seen = (o_t[None, :] >= b_begin[:, None]) & (o_t[None, :] < b_end[:, None]) & (o_s < S)[:, None]
                     if mask is not None:
-                        m_seen = load_mask(
-                            head_of(mask, mask_strides, i_b, i_h), mask_strides, o_t[None, :], o_s[:, None], m_seen
-                        )
+                        mask_head = head_of(mask, mask_strides, i_b, i_h)
+                        if BIASED:
+                            b_bias, m_seen = load_bias(
+                                mask_head, mask_strides, o_t[None, :], o_s[:, None], m_seen, threshold_scale
+                            )
+                            b_s += b_bias
+                        else:
+                            m_seen = load_mask(mask_head, mask_strides, o_t[None, :], o_s[:, None], m_seen)
                 b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
                 busy = True
                 if SKIP:
                     busy = tl.max(tl.abs(b_w)) != 0.0
                 if busy:
-                    b_do = load_rows(d_out_head, i_t, d_out_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                    b_do = load_rows(d_out_head, i_t, d_out_strides[2], o_col, o_d, first, last, D, BD, RAGGED > 0)
                     b_dp = tl.dot(b_v, tl.trans(b_do), input_precision=PRECISION)
                     b_ds = seen_gradients(b_dp, b_s, m_seen, ACTIVATION, RECTIFIES)
                     if seed is not None:

@@ -4,7 +4,9 @@ There is no softmax to renormalise, so the parts of the keys simply add up. A pr
 that share a key head, and loads a row of V only if one of them gives it a weight.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -12,9 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div, power_of_2, processors
-from rela.kernels.attention.scores import head_of, load_rows, seen_weights, shifted
+from rela.kernels.attention.scores import head_of, load_rows, seen_keys, seen_weights, shifted
 from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.hopper import dispatch as hopper
+from rela.kernels.launch import Launch
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,20 @@ DEFAULT_SPLIT = Split()
 
 
 def decode(problem: Problem, splits: int | None = None, split: Split | None = None) -> Tensor:
-    """The context of a few queries, [B, H, T, D]; every query sees every key within the length.
+    """The context of a few queries, [B, H, T, D].
 
     The keys are cut into `splits` parts, or as many as fill the device. With an explicit `split` the plain kernel runs,
     whatever the device is.
     """
+    plan = ("decode", splits, split)
+    run = problem.memo.get(plan)
+    if run is None:
+        run = problem.memo[plan] = planned(problem, splits, split)
+    return run(problem)
+
+
+def planned(problem: Problem, splits: int | None, split: Split | None) -> Callable[[Problem], Tensor]:
+    """A function that decodes this problem, and all that differ from it in their numbers alone."""
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
     on_hopper = split is None and hopper.serves_decoding(problem)
@@ -47,49 +59,41 @@ def decode(problem: Problem, splits: int | None = None, split: Split | None = No
         splits = split.programs * processors(q.device) // max(1, B * Hk)
     tiles = ceil_div(S, BS)
     splits = max(1, min(splits, tiles))
-    parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=q.device)
-    out = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device)
-    if on_hopper:
-        hopper.decode_parts(problem, parts)
-    elif q.numel():
-        score_scale, threshold_scale, output_scale, _ = problem.scales()
-        decode_kernel[(splits * Hk * B,)](
-            q,
-            k,
-            v,
-            parts,
-            problem.threshold,
-            problem.key_lengths,
-            score_scale,
-            threshold_scale,
-            output_scale,
-            q.stride()[:3],
-            k.stride()[:3],
-            v.stride()[:3],
-            B,
-            T,
-            S,
-            splits,
-            ceil_div(tiles, splits) * BS,
-            Hk,
-            GROUP=H // Hk,
-            D=D,
-            BD=BD,
-            BR=max(16, power_of_2(H // Hk * T)),
-            BS=BS,
-            ACTIVATION=problem.activation,
-            RECTIFIES=problem.record.rectifies,
-            PRECISION="ieee",  # of float32 alone; memory is the bound here, and exactness is free
-            num_warps=split.warps,
-            num_stages=split.stages,
-            **early(True, q, first=True),
-        )
-    if q.numel():
-        rows = min(128, power_of_2(splits))
-        sum_kernel[(ceil_div(out.numel(), 64),)](
-            parts, out, splits, out.numel(), ROWS=rows, num_warps=4, **early(True, q)
-        )
-    return out.transpose(1, 2)
+    score_scale, threshold_scale, output_scale, _ = problem.scales()
+    constants: dict[str, Any] = {
+        "GROUP": H // Hk,
+        "D": D,
+        "BD": BD,
+        "BR": max(16, power_of_2(H // Hk * T)),
+        "BS": BS,
+        "ACTIVATION": problem.activation,
+        "RECTIFIES": problem.record.rectifies,
+        "CAUSAL": problem.causal and T > 1,  # the last query of all sees every key
+        "PRECISION": "ieee",  # of float32 alone; memory is the bound here, and exactness is free
+        "num_warps": split.warps,
+        "num_stages": split.stages,
+        **early(True, q, first=True),
+    }
+    parts_of_a_split = Launch(decode_kernel, (splits * Hk * B,), constants)
+    summed = {"ROWS": min(128, power_of_2(splits)), "num_warps": 4, **early(True, q)}
+    sum_up = Launch(sum_kernel, (ceil_div(q.numel(), 64),), summed)
+    fixed = score_scale, threshold_scale, output_scale, *(x.stride()[:3] for x in (q, k, v))
+    sizes = B, T, S, splits, ceil_div(tiles, splits) * BS, Hk
+    kind, device, count = q.dtype, q.device, q.numel()
+
+    def run(problem: Problem) -> Tensor:
+        parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=device)
+        out = torch.empty(B, T, H, D, dtype=kind, device=device)
+        if on_hopper:
+            hopper.decode_parts(problem, parts)
+        elif count:
+            given = problem.threshold, problem.key_lengths, problem.key_starts, problem.left
+            parts_of_a_split(problem.q, problem.k, problem.v, parts, *given, *fixed, *sizes)
+        if count:
+            sum_up(parts, out, splits, count)
+        return out.transpose(1, 2)
+
+    return run
 
 
 @triton.jit(do_not_specialize=["splits", "n"])
@@ -105,7 +109,7 @@ def sum_kernel(parts, out, splits, n, ROWS: tl.constexpr, EARLY: tl.constexpr):
     tl.store(out + o, tl.sum(b_sum, axis=0).to(out.dtype.element_ty), mask=o < n)
 
 
-@triton.jit(do_not_specialize=["B", "T", "S", "splits", "length", "Hk"])
+@triton.jit(do_not_specialize=["left", "B", "T", "S", "splits", "length", "Hk"])
 def decode_kernel(
     q,
     k,
@@ -113,6 +117,8 @@ def decode_kernel(
     parts,
     threshold,
     key_lengths,
+    key_starts,
+    left,
     score_scale,
     threshold_scale,
     output_scale,
@@ -132,6 +138,7 @@ def decode_kernel(
     BS: tl.constexpr,
     ACTIVATION: tl.constexpr,
     RECTIFIES: tl.constexpr,
+    CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -154,17 +161,21 @@ def decode_kernel(
     b_theta = None
     if threshold is not None:
         b_theta = tl.load(threshold + o_h).to(tl.float32)[:, None] * threshold_scale
-    first = i_split * length
-    last = tl.minimum(first + length, S)
-    if key_lengths is not None:
-        last = tl.minimum(last, tl.load(key_lengths + i_b).to(tl.int32))
+    b_begin, b_end = seen_keys(
+        tl.minimum(o_t, T - 1), i_b, T, S, B, None, None, 0, key_lengths, key_starts, left, None, CAUSAL
+    )
+    first = tl.maximum(i_split * length, tl.min(b_begin))
+    last = tl.minimum(i_split * length + length, tl.max(b_end))
     b_out = tl.zeros([BR, BD], dtype=tl.float32)
     for i_s in range(first, last, BS):
         # [BS, BD]
         b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, True)
         # [BR, BS]
         b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
-        m_seen = (o_t < T)[:, None] & (i_s + o_col < last)[None, :]
+        o_s = i_s + o_col
+        m_seen = (o_t < T)[:, None] & (o_s < last)[None, :]
+        if CAUSAL or left is not None:
+            m_seen = m_seen & (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None])
         b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
         # a masked row of V costs no traffic
         m_v = (tl.max(tl.abs(b_w), axis=0) != 0.0)[:, None] & (o_d < D)[None, :]

@@ -5,6 +5,8 @@ query of the tile sees whole, without any mask, then the ragged rest. In the sam
 of each row and keep the largest. docs/kernels.md has the derivations.
 """
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +17,7 @@ from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
     kept,
+    load_bias,
     load_mask,
     load_rows,
     seen_keys,
@@ -24,42 +27,50 @@ from rela.kernels.attention.scores import (
 )
 from rela.kernels.attention.tiles import Tiles, forward_tiles
 from rela.kernels.hopper import dispatch as hopper
+from rela.kernels.launch import Launch
 
-Statistics = tuple[Tensor, Tensor, Tensor]  # non-zeros, argmax, largest: each [B, H, T]
+Statistics = tuple[Tensor, ...]  # non-zeros, argmax, largest: each [B, H, T]
+Run = Callable[[Problem, tuple[Tensor, ...] | None], Tensor]
 
 
 def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = None) -> tuple[Tensor, Statistics | None]:
     """The context, [B, H, T, D] in memory as [B, T, H, D] so that merging the heads is a view, and row statistics."""
-    q, k, v = problem.q, problem.k, problem.v
-    B, H, T, _ = q.shape
+    q = problem.q
     rows: tuple[Tensor, ...] | None = None
     if statistics:
         kinds = torch.int32, torch.int32, torch.float32
-        rows = tuple(torch.empty(B, H, T, dtype=kind, device=q.device) for kind in kinds)
+        rows = tuple(torch.empty(q.shape[:3], dtype=kind, device=q.device) for kind in kinds)
+    run = problem.memo.get(("forward", statistics, tiles))
+    if run is None:
+        run = problem.memo[("forward", statistics, tiles)] = planned(problem, statistics, tiles)
+    return run(problem, rows), rows
+
+
+def planned(problem: Problem, statistics: bool, tiles: Tiles | None) -> Run:
+    """A function that computes this problem, and all that differ from it in their numbers alone."""
+    q = problem.q
     if tiles is None and hopper.serves(problem):
-        return hopper.forward(problem, rows), rows  # type: ignore[return-value]
-    out = problem.like_queries(q.dtype)
-    if out.numel():
-        tiles = tiles or forward_tiles(problem, statistics)
-        forward_kernel[(ceil_div(T, tiles.queries) * H * B,)](
-            q,
-            k,
-            v,
-            out,
-            *(rows or (None, None, None)),
-            *problem.optional_tensors(),
-            *problem.scales(),
-            q.stride()[:3],
-            k.stride()[:3],
-            v.stride()[:3],
-            out.stride()[:3],
-            **problem.constants(),
-            **tiles.constants(),
-        )
-    return out, rows  # type: ignore[return-value]
+        return hopper.forward
+    if not q.numel():
+        return lambda problem, rows: problem.like_queries(problem.q.dtype)
+    tiles = tiles or forward_tiles(problem, statistics)
+    B, H, T, D = q.shape
+    grid = (ceil_div(T, tiles.queries) * H * B,)
+    launch = Launch(forward_kernel, grid, {**problem.constants(), **tiles.constants()})
+    shape, kind, device = (B, T, H, D), q.dtype, q.device
+    strides = (T * H * D, D, H * D)  # of the context
+    fixed = *problem.scales(), *(x.stride()[:3] for x in (q, problem.k, problem.v)), strides
+
+    def run(problem: Problem, rows: tuple[Tensor, ...] | None) -> Tensor:
+        out = torch.empty(shape, dtype=kind, device=device).transpose(1, 2)
+        given = problem.optional_arguments()
+        launch(problem.q, problem.k, problem.v, out, *(rows or (None, None, None)), *given, *fixed)
+        return out
+
+    return run
 
 
-@triton.jit(do_not_specialize=["H", "T", "S", "sequences", "search_steps", "drop_below"])
+@triton.jit(do_not_specialize=["left", "right", "H", "T", "S", "sequences", "search_steps", "drop_below"])
 def forward_kernel(
     q,
     k,
@@ -70,10 +81,13 @@ def forward_kernel(
     largest,
     threshold,
     key_lengths,
+    key_starts,
     mask,
     cu_q,
     cu_k,
     seed,
+    left,
+    right,
     score_scale,
     threshold_scale,
     output_scale,
@@ -94,6 +108,7 @@ def forward_kernel(
     BD: tl.constexpr,
     ACTIVATION: tl.constexpr,
     RECTIFIES: tl.constexpr,
+    BIASED: tl.constexpr,
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
     BT: tl.constexpr,
@@ -125,13 +140,17 @@ def forward_kernel(
     o_t = i_t * BT + o_row
     # rows past the end repeat the last one, so that they do not make the tile look ragged
     b_begin, b_end = seen_keys(
-        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, CAUSAL
-    )
+        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        CAUSAL,
+    )  # fmt: skip
     first = tl.min(b_begin)
     last = tl.max(b_end)
+    middle = first  # where the tiles begin that every query sees whole
+    if left is not None:
+        middle = first + tl.cdiv(tl.max(b_begin) - first, BS) * BS
     whole = 0
     if mask is None:
-        whole = tl.maximum(tl.min(b_end) - first, 0) // BS * BS
+        whole = tl.maximum(tl.min(b_end) - middle, 0) // BS * BS
         if cu_q is not None:
             whole = tl.where(tl.max(b_begin) == first, whole, 0)
 
@@ -143,14 +162,17 @@ def forward_kernel(
         b_count = tl.zeros([BT, BS], dtype=tl.int32)
         b_best = tl.full([BT, BS], float("-inf"), dtype=tl.float32)
         b_from = tl.zeros([BT, BS], dtype=tl.int32)
-    for RAGGED in tl.static_range(2):
-        if RAGGED:
-            start, stop = first + whole, last
+    PARTS: tl.constexpr = 2 if left is None else 3
+    for RAGGED in tl.static_range(PARTS):
+        if RAGGED == 2:
+            start, stop = first, tl.minimum(middle, last)
+        elif RAGGED == 1:
+            start, stop = middle + whole, last
         else:
-            start, stop = first, first + whole
+            start, stop = middle, middle + whole
         for i_s in range(start, stop, BS):
             # [BS, BD]
-            b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+            b_k = load_rows(k, i_s, k_strides[2], o_col, o_d, first, last, D, BD, RAGGED > 0)
             # [BT, BS]; no running maximum, no rescaling
             b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
             o_s = i_s + o_col
@@ -158,7 +180,13 @@ def forward_kernel(
             if RAGGED:
                 m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
                 if mask is not None:
-                    m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
+                    if BIASED:
+                        b_bias, m_seen = load_bias(
+                            mask, mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale
+                        )
+                        b_s += b_bias
+                    else:
+                        m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
             b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
             if nonzeros is not None:
                 b_count += (b_w != 0.0).to(tl.int32)
@@ -172,10 +200,10 @@ def forward_kernel(
             if SKIP:
                 # an empty tile never touches V; the branch keeps V from being loaded ahead
                 if tl.max(tl.abs(b_w)) != 0.0:
-                    b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                    b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED > 0)
                     b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
             else:
-                b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED)
+                b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, RAGGED > 0)
                 b_out = tl.dot(b_w.to(b_v.dtype), b_v, b_out, input_precision=PRECISION)
 
     store_rows(out, i_t * BT, out_strides[2], o_row, o_d, T, b_out * output_scale, D)

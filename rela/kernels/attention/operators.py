@@ -1,7 +1,7 @@
-"""The kernels as PyTorch operators, so that autograd, fake tensors and torch.compile know them.
+"""The kernels as PyTorch operators, so that fake tensors and torch.compile know them.
 
 They are opaque operators rather than `triton_op`s: the tile rules may look at sizes without making torch.compile guard
-on them, so changing lengths never recompile a model.
+on them, so changing lengths never recompile a model. In eager mode functional.py does without the dispatcher.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rela.kernels.attention.backward import backward
+from rela.kernels.attention.bias import bias_gradient
 from rela.kernels.attention.decode import decode
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.problem import Problem
@@ -32,10 +33,13 @@ def relu_attention(
     activation: str,
     causal: bool,
     dropout: float,
+    key_starts: Tensor | None,
+    left: int | None,
+    right: int | None,
     deterministic: bool,
 ) -> Tensor:
     packed = cu_q, cu_k, max_q, max_k
-    options: tuple[Any, ...] = seed, scale, activation, causal, dropout
+    options: tuple[Any, ...] = seed, scale, activation, causal, dropout, key_starts, left, right
     return forward(Problem.of_operator(q, k, v, threshold, key_lengths, mask, *packed, *options))[0]
 
 
@@ -49,12 +53,18 @@ def relu_attention_statistics(
     scale: float,
     activation: str,
     causal: bool,
+    key_starts: Tensor | None,
+    left: int | None,
+    right: int | None,
     deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    problem = dense_problem(q, k, v, threshold, key_lengths, mask, scale, activation, causal)
+    dense = None, None, q.shape[2], k.shape[2], None
+    options: tuple[Any, ...] = scale, activation, causal, 0.0, key_starts, left, right
+    problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *dense, *options)
     out, statistics = forward(problem, statistics=True)
     assert statistics is not None
-    return out, *statistics
+    nonzeros, argmax, largest = statistics
+    return out, nonzeros, argmax, largest
 
 
 def relu_attention_backward(
@@ -74,12 +84,17 @@ def relu_attention_backward(
     activation: str,
     causal: bool,
     dropout: float,
+    key_starts: Tensor | None,
+    left: int | None,
+    right: int | None,
     deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     packed = cu_q, cu_k, max_q, max_k
-    options: tuple[Any, ...] = seed, scale, activation, causal, dropout
+    options: tuple[Any, ...] = seed, scale, activation, causal, dropout, key_starts, left, right
     problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *packed, *options)
-    return backward(problem, d_out, deterministic)
+    d_bias = bias_gradient(problem, d_out) if wants_bias else q.new_empty(0)
+    return *backward(problem, d_out, deterministic), d_bias
 
 
 def relu_attention_decode(
@@ -88,25 +103,15 @@ def relu_attention_decode(
     v: Tensor,
     threshold: Tensor | None,
     key_lengths: Tensor | None,
-    scale: float,
-    activation: str,
-) -> Tensor:
-    return decode(dense_problem(q, k, v, threshold, key_lengths, None, scale, activation, False))
-
-
-def dense_problem(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    threshold: Tensor | None,
-    key_lengths: Tensor | None,
-    mask: Tensor | None,
+    key_starts: Tensor | None,
+    left: int | None,
     scale: float,
     activation: str,
     causal: bool,
-) -> Problem:
-    """The problem of q [B, H, T, D], k and v [B, Hk, S, D] without packing and without dropout."""
-    return Problem(q, k, v, threshold, key_lengths, mask, None, None, None, scale, activation, causal, 0.0)
+) -> Tensor:
+    dense = None, None, q.shape[2], k.shape[2], None
+    options: tuple[Any, ...] = scale, activation, causal, 0.0, key_starts, left, None
+    return decode(Problem.of_operator(q, k, v, threshold, key_lengths, None, *dense, *options))
 
 
 def _heads_last(x: Tensor) -> Tensor:
@@ -126,35 +131,42 @@ def _empty_statistics(q: Tensor, *_options: Any) -> tuple[Tensor, ...]:
 
 
 def _empty_gradients(
-    d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, threshold: Tensor | None, *_options: Any
-) -> tuple[Tensor, ...]:
+    d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, threshold: Tensor | None, key_lengths: Tensor | None,
+    mask: Tensor | None, *options: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
     d_theta = q.new_empty(0) if threshold is None else torch.empty_like(threshold)
-    return _heads_last(q), _heads_last(k), _heads_last(v), d_theta
+    d_bias = torch.empty(mask.shape, dtype=mask.dtype, device=q.device) if options[-1] and mask is not None else None
+    return _heads_last(q), _heads_last(k), _heads_last(v), d_theta, q.new_empty(0) if d_bias is None else d_bias
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.max_q, ctx.max_k, seed = inputs[:11]
-    ctx.save_for_backward(*tensors, seed)
-    ctx.options = inputs[11:]
+    *ctx.options, key_starts, ctx.left, ctx.right, ctx.deterministic = inputs[11:]
+    ctx.save_for_backward(*tensors, seed, key_starts)
 
 
 def _backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-    *tensors, seed = ctx.saved_tensors
-    dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
-        d_out, *tensors, ctx.max_q, ctx.max_k, seed, *ctx.options
+    *tensors, seed, key_starts = ctx.saved_tensors
+    limits = key_starts, ctx.left, ctx.right, ctx.deterministic
+    wants_bias = ctx.needs_input_grad[5]
+    dq, dk, dv, d_theta, d_bias = torch.ops.rela.relu_attention_backward(
+        d_out, *tensors, ctx.max_q, ctx.max_k, seed, *ctx.options, *limits, wants_bias
     )
-    return dq, dk, dv, None if tensors[3] is None else d_theta, *[None] * 12
+    bias = None, d_bias if wants_bias else None
+    return dq, dk, dv, None if tensors[3] is None else d_theta, *bias, *[None] * 13
 
 
 def _setup_statistics_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:6])
-    ctx.scale, ctx.activation, ctx.causal, ctx.deterministic = inputs[6:]
+    *ctx.options, key_starts, ctx.left, ctx.right, ctx.deterministic = inputs[6:]
+    ctx.save_for_backward(*inputs[:6], key_starts)
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward_statistics(ctx: Any, d_out: Tensor, *_statistics: Any) -> tuple[Tensor | None, ...]:
-    q, k, v, threshold, key_lengths, mask = ctx.saved_tensors
-    dq, dk, dv, d_theta = torch.ops.rela.relu_attention_backward(
+    q, k, v, threshold, key_lengths, mask, key_starts = ctx.saved_tensors
+    dense = None, None, q.shape[2], k.shape[2], None
+    wants_bias = ctx.needs_input_grad[5]
+    dq, dk, dv, d_theta, d_bias = torch.ops.rela.relu_attention_backward(
         d_out,
         q,
         k,
@@ -162,18 +174,16 @@ def _backward_statistics(ctx: Any, d_out: Tensor, *_statistics: Any) -> tuple[Te
         threshold,
         key_lengths,
         mask,
-        None,
-        None,
-        q.shape[2],
-        k.shape[2],
-        None,
-        ctx.scale,
-        ctx.activation,
-        ctx.causal,
+        *dense,
+        *ctx.options,
         0.0,
+        key_starts,
+        ctx.left,
+        ctx.right,
         ctx.deterministic,
+        wants_bias,
     )
-    return dq, dk, dv, None if threshold is None else d_theta, *[None] * 6
+    return dq, dk, dv, None if threshold is None else d_theta, None, d_bias if wants_bias else None, *[None] * 7
 
 
 operator(relu_attention_backward, _empty_gradients)

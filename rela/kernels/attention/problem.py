@@ -1,6 +1,6 @@
 """One attention call as every kernel sees it: 4-D tensors of any strides, options, and numbers derived from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -10,8 +10,6 @@ from torch import Tensor
 from rela.kernels.attention.activations import ACTIVATIONS, Activation
 from rela.packing import Packing
 
-TYPES = (torch.float32, torch.bfloat16, torch.float16)  # of queries, keys and values
-LARGEST_HEAD = 256
 # of float32 products: three TF32 products, on the H200 three times as fast as "ieee" and closer to float64
 PRECISION = "tf32x3"
 
@@ -47,12 +45,34 @@ def drop_below(dropout: float) -> int:
     return min(round(dropout * 2**15), 2**15 - 1)
 
 
-@dataclass(frozen=True)
+MEMOS: dict[tuple, dict[Any, Any]] = {}
+MOST_MEMOS = 4096  # lengths vary without end; a memo is made again in some dozens of microseconds
+
+
+def layout_of(x: Tensor | None) -> tuple | None:
+    """All that kernels compiled for a tensor may rely on: shape, strides, type, device, and where it begins."""
+    return None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16)
+
+
+def memo_of(*key: Any) -> dict[Any, Any]:
+    """The memo of problems with these layouts and options."""
+    memo = MEMOS.get(key)
+    if memo is None:
+        if len(MEMOS) >= MOST_MEMOS:
+            MEMOS.clear()
+        memo = MEMOS[key] = {}
+    return memo
+
+
+@dataclass(eq=False, slots=True)
 class Problem:
     """Tensors and options of one attention call.
 
     q is [B, H, T, D]; k and v are [B, Hk, S, D]. Packed sequences are one batch element, q [1, H, N, D] packed by
-    `queries`, and k and v [1, Hk, M, D] packed by `keys`; their longest lengths only help to choose tiles.
+    `queries`, and k and v [1, Hk, M, D] packed by `keys`; their longest lengths only help to choose tiles. `mask` is
+    boolean (True: may look), or of a floating type and added to the scores. `left` and `right` are the two sides of a
+    window, None for no limit. `memo` is where the kernels keep what they derive from a problem's shapes and options:
+    problems that share one differ in nothing else than their numbers.
     """
 
     q: Tensor
@@ -68,6 +88,10 @@ class Problem:
     activation: str
     causal: bool
     dropout: float
+    key_starts: Tensor | None = None
+    left: int | None = None
+    right: int | None = None
+    memo: dict[Any, Any] = field(default_factory=dict)
 
     @staticmethod
     def of_operator(
@@ -84,10 +108,20 @@ class Problem:
         seed: Tensor | None,
         *options: Any,
     ) -> "Problem":
-        """The problem of an operator's arguments, which PyTorch wants flat; `options` are scale … dropout."""
+        """The problem of an operator's arguments, which PyTorch wants flat; `options` are scale … right."""
         queries = None if cu_q is None else Packing(cu_q, max_q)
         keys = None if cu_k is None else Packing(cu_k, max_k)
-        return Problem(q, k, v, threshold, key_lengths, mask, queries, keys, seed, *options)
+        scale, activation, causal, dropout, key_starts, left, right = options
+        given = (q, k, v, threshold, key_lengths, mask, cu_q, cu_k, seed, key_starts)
+        plain = scale, activation, causal, dropout
+        memo = memo_of(*map(layout_of, given), max_q, max_k, *plain, left, right)
+        tensors = q, k, v, threshold, key_lengths, mask
+        return Problem(*tensors, queries, keys, seed, *plain, key_starts, left, right, memo)
+
+    @property
+    def biased(self) -> bool:
+        """Whether the mask is added to the scores."""
+        return self.mask is not None and self.mask.dtype != torch.bool
 
     @property
     def cu_q(self) -> Tensor | None:
@@ -141,9 +175,13 @@ class Problem:
         """The typical length of a sequence of keys."""
         return typical_length(self.k.shape[2], self.keys)
 
-    def optional_tensors(self) -> tuple[Tensor | None, ...]:
-        mask = None if self.mask is None else self.mask.view(torch.uint8)
-        return self.threshold, self.key_lengths, mask, self.cu_q, self.cu_k, self.seed
+    def optional_arguments(self) -> tuple[Tensor | int | None, ...]:
+        """Tensors and sides of the window, as the plain kernels take them; what is None costs nothing there."""
+        mask = self.mask
+        if mask is not None and mask.dtype == torch.bool:
+            mask = mask.view(torch.uint8)
+        tensors = self.threshold, self.key_lengths, self.key_starts, mask, self.cu_q, self.cu_k, self.seed
+        return *tensors, self.left, self.right
 
     def constants(self) -> dict[str, object]:
         """Sizes and compile-time choices, by the names the kernels give them."""
@@ -167,6 +205,7 @@ class Problem:
             "BD": max(16, power_of_2(D)),
             "ACTIVATION": self.activation,
             "RECTIFIES": self.record.rectifies,
+            "BIASED": self.biased,
             "CAUSAL": self.causal,
             "PRECISION": PRECISION,
         }

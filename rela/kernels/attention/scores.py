@@ -1,14 +1,16 @@
 """What every attention kernel shares: which keys a query sees, and the step from a product q·k to a weight.
 
-Causality, key lengths and packing are one idea here: each query sees an interval of keys, and so each key is seen by
-an interval of queries. Rows are numbered within a batch element, or over all sequences when they are packed;
-a query t of a sequence whose rows end at `end_q` sees, causally, the keys up to `t + end_k - end_q`.
+Causality, key lengths, key starts, windows and packing are one idea here: each query sees an interval of keys, and so
+each key is seen by an interval of queries. Rows are numbered within a batch element, or over all sequences when they
+are packed; a query t of a sequence whose rows end at `end_q` sees, causally, the keys up to `t + end_k - end_q`. A
+window lets it see `left` keys before that one and `right` keys after it.
 """
 
 import triton
 import triton.language as tl
 
 LEAK = tl.constexpr(0.01)  # torch.nn.functional.leaky_relu's default
+LOWEST = tl.constexpr(-1e38)  # a score that a product cannot take beyond the range of float32
 
 
 @triton.jit
@@ -27,7 +29,7 @@ def sequence_of(o_row, ends, B, search_steps):
 
 
 @triton.jit
-def seen_keys(o_t, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, CAUSAL: tl.constexpr):
+def seen_keys(o_t, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right, CAUSAL: tl.constexpr):
     """First key and one past the last key that each query sees, two blocks shaped like o_t."""
     if cu_q is not None:
         b_i = sequence_of(o_t, cu_q + 1, B, search_steps)
@@ -41,13 +43,21 @@ def seen_keys(o_t, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, CAUSAL: 
         b_end = b_begin + S
         if CAUSAL:
             b_end = tl.minimum(b_end, o_t + 1 + S - T)
+        if right is not None:
+            b_end = tl.minimum(b_end, o_t + 1 + S - T + right)
+        if left is not None:
+            b_begin = tl.maximum(b_begin, o_t + S - T - left)
         if key_lengths is not None:
             b_end = tl.minimum(b_end, tl.load(key_lengths + i_b).to(tl.int32))
+        if key_starts is not None:
+            b_begin = tl.maximum(b_begin, tl.load(key_starts + i_b).to(tl.int32))
     return b_begin, b_end
 
 
 @triton.jit
-def seeing_queries(o_s, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, CAUSAL: tl.constexpr):
+def seeing_queries(
+    o_s, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right, CAUSAL: tl.constexpr
+):
     """First query and one past the last query that see each key, two blocks shaped like o_s."""
     if cu_q is not None:
         b_i = sequence_of(o_s, cu_k + 1, B, search_steps)
@@ -61,8 +71,14 @@ def seeing_queries(o_s, i_b, T, S, B, cu_q, cu_k, search_steps, key_lengths, CAU
         b_end = b_begin + T
         if CAUSAL:
             b_begin = tl.maximum(b_begin, o_s + T - S)
+        if right is not None:
+            b_begin = tl.maximum(b_begin, o_s + T - S - right)
+        if left is not None:
+            b_end = tl.minimum(b_end, o_s + 1 + T - S + left)
         if key_lengths is not None:
             b_begin = tl.where(o_s < tl.load(key_lengths + i_b), b_begin, T)
+        if key_starts is not None:
+            b_begin = tl.where(o_s >= tl.load(key_starts + i_b), b_begin, T)
     return b_begin, b_end
 
 
@@ -176,6 +192,18 @@ def load_mask(mask, strides, o_t, o_s, m_seen):
     """m_seen where the boolean mask allows it too; o_t and o_s broadcast against each other."""
     p_mask = mask + tl.cast(o_t, tl.int64) * strides[2] + tl.cast(o_s, tl.int64) * strides[3]
     return m_seen & (tl.load(p_mask, mask=m_seen, other=0) != 0)
+
+
+@triton.jit
+def load_bias(bias, strides, o_t, o_s, m_seen, factor):
+    """Of a float mask, what is added to the scores, times `factor`; and m_seen where it is not -inf.
+
+    Bounded below: the lowest finite number, which some masks are made of, must not become -inf by the factor.
+    """
+    p_bias = bias + tl.cast(o_t, tl.int64) * strides[2] + tl.cast(o_s, tl.int64) * strides[3]
+    b_bias = tl.load(p_bias, mask=m_seen, other=0.0).to(tl.float32)
+    m_seen = m_seen & (b_bias != float("-inf"))
+    return tl.maximum(tl.where(m_seen, b_bias, 0.0) * factor, LOWEST), m_seen
 
 
 @triton.jit

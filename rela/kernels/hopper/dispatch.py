@@ -36,7 +36,7 @@ def available(device: torch.device) -> bool:
 def serves(problem: Problem) -> bool:
     """Whether the Hopper kernels compute this problem, and are likely to do so faster."""
     q, k, v = problem.q, problem.k, problem.v
-    restricted = (problem.key_lengths, problem.mask)
+    restricted = (problem.key_lengths, problem.key_starts, problem.mask, problem.left, problem.right)
     return (
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
@@ -61,6 +61,9 @@ def serves_decoding(problem: Problem) -> bool:
         and problem.record.on_hopper
         and q.shape[1] // k.shape[1] * q.shape[2] <= MOST_DECODE_QUERIES
         and k.shape[2] >= FEWEST_DECODE_KEYS
+        and problem.key_starts is None
+        and problem.left is None
+        and not (problem.causal and q.shape[2] > 1)
         and has_descriptor(k)
         and has_descriptor(v)
         and q.stride(-1) == 1

@@ -48,10 +48,12 @@ def intervals_kernel(
 ):
     o_row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if OF_KEYS:
-        b_begin, b_end = seeing_queries(o_row, 0, 0, 0, sequences, cu_q, cu_k, search_steps, None, CAUSAL)
+        b_begin, b_end = seeing_queries(
+            o_row, 0, 0, 0, sequences, cu_q, cu_k, search_steps, None, None, None, None, CAUSAL
+        )
         b_begin = tl.minimum(b_begin, b_end)
     else:
-        b_begin, b_end = seen_keys(o_row, 0, 0, 0, sequences, cu_q, cu_k, search_steps, None, CAUSAL)
+        b_begin, b_end = seen_keys(o_row, 0, 0, 0, sequences, cu_q, cu_k, search_steps, None, None, None, None, CAUSAL)
         b_end = tl.maximum(b_begin, b_end)
     tl.store(table + o_row, b_begin, mask=o_row < rows)
     tl.store(table + rows + o_row, b_end, mask=o_row < rows)

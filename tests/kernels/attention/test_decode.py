@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from rela.kernels.attention.decode import decode
 from rela.kernels.attention.functional import relu_attention_decode
-from rela.kernels.attention.operators import dense_problem
+from rela.kernels.attention.problem import Problem
 from tests.kernels.exactness import ACTIVATIONS, DEVICE, draw, reference, seen_by
 
 
@@ -39,7 +39,7 @@ def test_head_sizes(D, dtype):
 @pytest.mark.parametrize("splits", [1, 2, 5, 1000])
 def test_splits_add_up(splits):
     q, k, v = draw(1, 2, 1, 16, seed=1), draw(1, 2, 700, 16, seed=2), draw(1, 2, 700, 16, seed=3)
-    problem = dense_problem(q, k, v, None, None, None, 0.25, "relu", False)
+    problem = Problem(q, k, v, None, None, None, None, None, None, 0.25, "relu", False, 0.0)
     torch.testing.assert_close(decode(problem, splits), reference(q, k, v, scale=0.25))
 
 
@@ -68,6 +68,23 @@ def test_a_cache_with_room_to_spare_is_read_in_place():
     )
 
 
-def test_many_queries_are_served_all_the_same():
-    q, k, v = draw(1, 2, 70, 16, seed=1), draw(1, 2, 80, 16, seed=2), draw(1, 2, 80, 16, seed=3)
-    torch.testing.assert_close(relu_attention_decode(q, k, v, scale=0.25), reference(q, k, v, scale=0.25))
+LIMITS = {
+    "causal": {"causal": True},
+    "starts": {"key_starts": torch.tensor([0, 170])},
+    "starts and lengths": {"key_starts": torch.tensor([3, 170]), "key_lengths": torch.tensor([333, 160])},
+    "window": {"window": (40, None)},
+    "all": {"causal": True, "key_starts": torch.tensor([300, 0]), "window": (100, None)},
+}
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("T", [1, 5])
+def test_what_a_query_sees(limits, T):
+    q, k, v = draw(2, 4, T, 24, seed=1), draw(2, 2, 333, 24, seed=2), draw(2, 2, 333, 24, seed=3)
+    given = {name: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for name, x in LIMITS[limits].items()}
+    seen = seen_by(q, k, **given)
+    left, _ = given.pop("window", (None, None))
+    got = relu_attention_decode(q, k, v, scale=0.3, left=left, **given)
+    exact = reference(q.double(), k.double(), v.double(), scale=0.3, seen=seen)
+    error = (reference(q, k, v, scale=0.3, seen=seen) - exact).abs().max()
+    assert (got - exact).abs().max() <= 2 * error + 1e-6

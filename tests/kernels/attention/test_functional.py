@@ -1,12 +1,15 @@
-"""The public functions take views as they are, and name what is wrong with their arguments."""
+"""The functions take views as they are, hide what lies outside an interval, and add a float mask with its gradient."""
+
+from typing import ClassVar
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("triton")
 from rela.kernels.attention.functional import relu_attention
 from tests.kernels.attention.attention_cases import SCALE, assert_right, qkv
-from tests.kernels.exactness import ACTIVATIONS, draw
+from tests.kernels.exactness import ACTIVATIONS, DEVICE, assert_as_exact_as, draw, seen_by
 
 
 def test_views_of_one_projection_are_read_in_place():
@@ -24,39 +27,97 @@ def test_a_last_dimension_that_is_not_contiguous_is_accepted():
     assert_right(q, k, v)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"activation": "gelu"}, f"activation must be one of {', '.join(ACTIVATIONS)}; got 'gelu'"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
-        ({"threshold": torch.zeros(3)}, "threshold must be one number for each of 2 heads"),
-        ({"key_lengths": torch.zeros(2)}, "key_lengths must be 2 integers"),
-        ({"mask": torch.ones(2, 2, 9, 5, dtype=torch.bool)}, r"broadcast to \[2, 2, 5, 5\]"),
-        ({"mask": torch.ones(1, 1, 5, 5)}, "mask must be bool"),
-    ],
-)
-def test_bad_options_are_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        relu_attention(*qkv(T=5, S=5), **{"scale": 1.0, **change})
+def test_second_derivatives_are_an_error_and_not_zero():
+    q, k, v = (x.requires_grad_() for x in qkv(T=5, S=5))
+    (dq,) = torch.autograd.grad(relu_attention(q, k, v, scale=SCALE).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()
 
 
-@pytest.mark.parametrize(
-    ("shapes", "message"),
-    [
-        (((2, 3, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)), "the 2 heads of k must divide the 3 heads of q"),
-        (((2, 2, 5, 8), (2, 2, 5, 9), (2, 2, 5, 9)), "share a head size"),
-        (((2, 2, 5, 300), (2, 2, 5, 300), (2, 2, 5, 300)), "head size of 1 … 256"),
-        (((2, 2, 5, 8), (2, 2, 5, 8), (2, 2, 6, 8)), "k and v must have the same shape"),
-        (((2, 2, 5, 8), (1, 2, 5, 8), (1, 2, 5, 8)), "same batch size"),
-        (((2, 5, 8), (2, 5, 8), (2, 5, 8)), "4 dimensions"),
-    ],
-)
-def test_bad_shapes_are_named(shapes, message):
-    with pytest.raises(ValueError, match=message):
-        relu_attention(*(torch.zeros(shape) for shape in shapes), scale=1.0)
+def test_eager_calls_and_operators_give_the_same(memory_as_it_is):
+    """Under a mode that watches the dispatcher the operators run; elsewhere the kernels, without it."""
+    inputs = [x.requires_grad_() for x in (*qkv(T=20, S=24, H=4, Hk=2), draw(4, seed=5), draw(1, 4, 20, 24, seed=6))]
+    limits = {"key_starts": torch.tensor([0, 7], device=DEVICE), "window": (9, 3), "dropout": 0.25, "seed": 3}
+
+    def outcome():
+        q, k, v, threshold, mask = inputs
+        out = relu_attention(q, k, v, scale=SCALE, threshold=threshold, mask=mask, deterministic=True, **limits)
+        return out, *torch.autograd.grad(out, inputs, draw(*out.shape, seed=7))
+
+    class Watch(TorchDispatchMode):
+        seen: ClassVar[list[str]] = []
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    eager = outcome()
+    with Watch():
+        watched = outcome()
+    assert {"rela.relu_attention.default", "rela.relu_attention_backward.default"} <= set(Watch.seen)
+    for one, other in zip(eager, watched, strict=True):
+        assert torch.equal(one, other)
 
 
-def test_mixed_types_are_named():
+BIASES = {"all": (2, 4, 20, 24), "heads": (1, 4, 20, 24), "keys": (2, 1, 1, 24), "queries": (1, 1, 20, 1),
+          "numbers": (2, 4, 1, 1)}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", BIASES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_float_mask_is_added_to_the_scores_and_has_a_gradient(activation, shape):
+    (q, k, v), bias = qkv(T=20, S=24, H=4, Hk=2), draw(*BIASES[shape], seed=6)
+    hidden = draw(*BIASES[shape], seed=8) > 1.0
+    lengths = torch.tensor([24, 13], device=DEVICE)
+
+    def fused(q, k, v, bias):
+        mask = bias.masked_fill(hidden, -torch.inf)
+        return relu_attention(q, k, v, scale=SCALE, activation=activation, mask=mask, causal=True, key_lengths=lengths)
+
+    def plain(q, k, v, bias):
+        scores = q @ k.repeat_interleave(2, 1).mT * SCALE + bias
+        seen = seen_by(q, k, causal=True, key_lengths=lengths) & ~hidden
+        return ACTIVATIONS[activation](scores, seen) @ v.repeat_interleave(2, 1)
+
+    assert_as_exact_as(fused, plain, q, k, v, bias)
+
+
+@pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -torch.inf])
+def test_the_lowest_number_of_a_float_mask_overflows_nothing(lowest):
     q, k, v = qkv(T=5, S=5)
-    with pytest.raises(TypeError, match=r"got torch.float16, torch.float32"):
-        relu_attention(q.half(), k, v, scale=1.0)
+    mask = torch.zeros(1, 1, 5, 5, device=DEVICE).masked_fill(torch.eye(5, device=DEVICE, dtype=torch.bool), lowest)
+    for activation in ACTIVATIONS:
+        out = relu_attention(q, k, v, scale=SCALE, activation=activation, mask=mask)
+        assert out.isfinite().all() or lowest != -torch.inf
+    rectified = relu_attention(q, k, v, scale=SCALE, mask=mask)
+    torch.testing.assert_close(rectified, relu_attention(q, k, v, scale=SCALE, mask=mask == 0))
+
+
+INTERVALS = {
+    "starts": {"key_starts": torch.tensor([0, 21])},
+    "starts and lengths": {"key_starts": torch.tensor([5, 40]), "key_lengths": torch.tensor([70, 30])},
+    "window": {"window": (7, 4)},
+    "wide window": {"window": (40, 33)},
+    "right alone": {"window": (None, 2)},
+    "window, causal": {"window": (35, None), "causal": True},
+    "all": {"window": (20, 1), "key_starts": torch.tensor([3, 30]), "key_lengths": torch.tensor([71, 60])},
+}
+
+
+@pytest.mark.parametrize("limits", INTERVALS)
+@pytest.mark.parametrize(("T", "S", "deterministic"), [(71, 71, False), (40, 71, True), (71, 33, True)])
+def test_intervals(limits, T, S, deterministic):
+    given = {name: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for name, x in INTERVALS[limits].items()}
+    for name in ("key_starts", "key_lengths"):
+        if name in given:
+            given[name] = given[name].clamp(max=S)
+    q, k, v = qkv(T=T, S=S, H=2, Hk=1, B=2, D=16)
+    assert_right(q, k, v, draw(2, seed=4), deterministic=deterministic, **given)
+
+
+def test_a_window_reads_no_keys_beyond_it():
+    q, k, v = qkv(T=4, S=200, B=1)
+    wanted = relu_attention(q, k, v, scale=SCALE, window=(10, 0))
+    hidden = torch.arange(200, device=DEVICE) < 200 - 4 - 10
+    k, v = (x.masked_fill(hidden[:, None], float("nan")) for x in (k, v))
+    assert torch.equal(relu_attention(q, k, v, scale=SCALE, window=(10, 0)), wanted)

@@ -83,18 +83,42 @@ def test_the_operators_keep_their_contract():
     q, k, v = (x.requires_grad_() for x in qkv(H=4, Hk=2, T=20, S=24))
     threshold = torch.zeros(4, device=DEVICE, requires_grad=True)
     lengths = torch.tensor([24, 10], device=DEVICE)
-    seed = torch.tensor(3, device=DEVICE)
+    starts, seed = torch.tensor([0, 4], device=DEVICE), torch.tensor(3, device=DEVICE)
     mask = torch.ones(2, 1, 20, 24, dtype=torch.bool, device=DEVICE)
     operators = torch.ops.rela
     tail = (SCALE, "relu", True)
     torch.library.opcheck(
         operators.relu_attention.default,
-        (q, k, v, threshold, lengths, mask, None, None, 20, 24, seed, *tail, 0.1, True),
+        (q, k, v, threshold, lengths, mask, None, None, 20, 24, seed, *tail, 0.1, starts, 9, None, True),
     )
-    torch.library.opcheck(operators.relu_attention_statistics.default, (q, k, v, threshold, lengths, mask, *tail, True))
+    torch.library.opcheck(
+        operators.relu_attention_statistics.default,
+        (q, k, v, threshold, lengths, mask, *tail, starts, 9, None, True),
+    )
     q, k, v, threshold = (x.detach() for x in (q, k, v, threshold))
     torch.library.opcheck(
         operators.relu_attention_backward.default,
-        (q, q, k, v, threshold, lengths, mask, None, None, 20, 24, seed, *tail, 0.1, True),
+        (
+            q,
+            q,
+            k,
+            v,
+            threshold,
+            lengths,
+            mask.float(),
+            None,
+            None,
+            20,
+            24,
+            seed,
+            *tail,
+            0.1,
+            starts,
+            9,
+            None,
+            True,
+            True,
+        ),
     )
-    torch.library.opcheck(operators.relu_attention_decode.default, (q, k, v, threshold, lengths, SCALE, "relu"))
+    few = q[:, :, :2], k, v, threshold, lengths, starts
+    torch.library.opcheck(operators.relu_attention_decode.default, (*few, 9, *tail))

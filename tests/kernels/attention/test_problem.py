@@ -1,5 +1,8 @@
 """The small arithmetic that kernels are launched by."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,8 +10,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
+from rela.kernels.attention.functional import relu_attention
 from rela.kernels.attention.problem import ceil_div, drop_below, power_of_2, typical_length
 from rela.packing import Packing
+from tests.kernels.exactness import draw
 
 
 @given(a=st.integers(0, 10**6), b=st.integers(1, 999))
@@ -37,3 +42,16 @@ def test_a_dropout_rate_is_kept_to_half_a_unit_and_never_drops_all(dropout: floa
     units = drop_below(dropout)
     assert 0 <= units < 2**15
     assert abs(units - dropout * 2**15) <= 0.5 or units == 2**15 - 1
+
+
+def test_a_memo_keeps_no_tensor_of_a_call_alive():
+    """Plans outlive calls by far; what they hold on to would never be freed."""
+    q, k, v = (draw(1, 2, 9, 16, seed=seed).requires_grad_() for seed in range(3))
+    memo: dict = {}
+    out = relu_attention(q, k, v, scale=0.25, threshold=draw(2, seed=5).requires_grad_(), memo=memo)
+    torch.autograd.grad(out.sum(), (q, k, v))
+    assert memo
+    watched = [weakref.ref(x) for x in (q, k, v, out)]
+    del q, k, v, out
+    gc.collect()
+    assert [ref() for ref in watched] == [None] * 4

@@ -16,7 +16,6 @@ from rela.kernels.attention.functional import (
     relu_attention_packed,
     relu_attention_with_statistics,
 )
-from rela.kernels.attention.operators import dense_problem
 from rela.kernels.attention.problem import Problem
 from rela.kernels.hopper import dispatch as hopper
 from tests.kernels.exactness import (
@@ -335,7 +334,7 @@ def test_decoding_of_random_cases(case, calls):
     k, v = (draw(B, S + 3, Hk, D, dtype=dtype, seed=case + i).transpose(1, 2)[:, :, :S] for i in (100, 200))
     threshold = draw(Hk * group, seed=case + 300) if choose.random() < 0.7 else None
     lengths = torch.tensor([choose.randint(0, S) for _ in range(B)], device=DEVICE) if choose.random() < 0.5 else None
-    problem = dense_problem(q, k, v, threshold, lengths, None, D**-0.5, "relu", False)
+    problem = Problem(q, k, v, threshold, lengths, None, None, None, None, D**-0.5, "relu", False, 0.0)
     exact = None if threshold is None else threshold.double()
     seen = seen_by(q, k, key_lengths=lengths)
     true = reference(*(x.double() for x in (q, k, v)), exact, scale=D**-0.5, seen=seen)

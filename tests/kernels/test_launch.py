@@ -1,0 +1,86 @@
+"""A launch that is repeated gives what the first one gave, whatever pointers and numbers it is given."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+import rela
+from rela.kernels import launch
+from rela.kernels.attention.functional import relu_attention
+from tests.kernels.attention.attention_cases import SCALE, qkv
+from tests.kernels.exactness import draw
+
+
+class Recorder:
+    """A kernel that keeps what it is launched with."""
+
+    arg_names = ("x", "n", "BLOCK")
+
+    def __init__(self):
+        self.launches = []
+
+    def __getitem__(self, grid):
+        return lambda *arguments, **constants: self.launches.append((grid, arguments, constants))
+
+
+def test_a_launch_hands_on_its_arguments_and_constants():
+    kernel = Recorder()
+    start = launch.Launch(kernel, (3,), {"n": 5, "BLOCK": 16, "num_warps": 2})
+    start("a")
+    start("b")
+    assert kernel.launches == [((3,), (x,), {"n": 5, "BLOCK": 16, "num_warps": 2}) for x in "ab"]
+
+
+def test_a_kernel_whose_arguments_are_not_all_known_is_not_repeated():
+    assert launch.repeated(Recorder(), None, (1,), 1, {"n": 5}) is None
+
+
+def test_memos_tell_layouts_apart():
+    """The same call on other strides, other types and a shorter sequence: each has its own plan."""
+    q, k, v = qkv(T=20, S=20)
+    for change in (lambda x: x, lambda x: x[:, :, :7], lambda x: x.half(), lambda x: x.mT.contiguous().mT):
+        one = [change(x) for x in (q, k, v)]
+        again = relu_attention(*one, scale=SCALE)
+        exact = (one[0].double() @ one[1].double().mT * SCALE).relu() @ one[2].double()
+        assert (again.double() - exact).abs().max() <= 40 * torch.finfo(one[0].dtype).eps * exact.abs().max()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(2, 4, 64, 64), (1, 8, 1024, 64), (2, 2, 256, 128), (1, 2, 33, 40)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_repeated_launches_on_a_gpu(shape, causal, monkeypatch):
+    """Five calls with new tensors each, forward and backward, with and without repeating launches."""
+    outcomes = []
+    for reuses in (False, True):
+        monkeypatch.setattr(launch, "REUSES", reuses)
+        rela.attention.dispatch.PLANS.clear()
+        found = []
+        for seed in range(5):
+            inputs = [draw(*shape, dtype=torch.bfloat16, seed=3 * seed + n).requires_grad_() for n in range(3)]
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            out = rela.attend(*inputs, causal=causal)
+            found += [out, *torch.autograd.grad(out, inputs, draw(*shape, dtype=torch.bfloat16, seed=77))]
+        outcomes.append(found)
+    for one, other in zip(*outcomes, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.gpu
+def test_repeated_launches_follow_the_stream_and_graphs(monkeypatch):
+    monkeypatch.setattr(launch, "REUSES", True)
+    rela.attention.dispatch.PLANS.clear()
+    q, k, v = (draw(1, 4, 2048, 64, dtype=torch.bfloat16, seed=n) for n in range(3))
+    with torch.no_grad():
+        wanted = [rela.attend(q, k, v), rela.attend(q[:, :, -1:], k, v)]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            found = [rela.attend(q, k, v), rela.attend(q[:, :, -1:], k, v)]
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = [rela.attend(q, k, v), rela.attend(q[:, :, -1:], k, v)]
+        graph.replay()
+    for one, two, three in zip(wanted, found, captured, strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(one, three)
