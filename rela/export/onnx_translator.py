@@ -65,7 +65,7 @@ class OnnxTranslator:
         """How many subwords the translation of a source may have."""
         settings = self.settings
         longest = int(len(source) * settings["max_length_ratio"] + settings["max_length_extra"])
-        return min(max(longest, 1), settings["max_length"] - 1)
+        return min(max(longest, 1), int(settings["max_length"]) - 1)
 
     def search(self, sources: list[list[int]]) -> list[list[int]]:
         """The most probable next token, again and again, of each source; sentences that are finished leave."""

@@ -46,7 +46,8 @@ def export_model(folder: str | Path, format: str, out: str | Path) -> Path:
     model, config, subwords = load_folder(folder)
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing_folder(out) as fresh:
-        graphs = {ENCODER: EncoderGraph(model), DECODER_STEP: DecoderStepGraph(model)}
+        graphs: dict[str, EncoderGraph | DecoderStepGraph] = {}
+        graphs |= {ENCODER: EncoderGraph(model), DECODER_STEP: DecoderStepGraph(model)}
         written = {name: write_graph(graph, config, format, fresh / name) for name, graph in graphs.items()}
         check_graphs(model, written[ENCODER], written[DECODER_STEP])
         (fresh / SUBWORDS).write_bytes(subwords)
@@ -135,7 +136,8 @@ def write_aot(program: ExportedProgram, path: Path) -> Graph:
 def check_graphs(model: Transformer, encoder: Graph, decoder_step: Graph) -> None:
     """Raise RunFailed unless exported graphs give the model's log-probabilities, for several sizes of input."""
     generator = torch.Generator().manual_seed(1)
-    own_encoder, own_step = EncoderGraph(model), DecoderStepGraph(model)
+    own_encoder: Graph = EncoderGraph(model)
+    own_step: Graph = DecoderStepGraph(model)
     limit, words = model.config.max_length, model.config.vocabulary_size
     for batch, length in ((1, 1), (2, 7), (5, 18)):
         length = min(length, limit)

@@ -41,9 +41,9 @@ def whole_weights(model: Transformer, processes: Processes) -> dict[str, Tensor]
     """The weights of a model, gathered into the host memory of the first process; empty elsewhere."""
     weights = {}
     for name, tensor in unique_weights(model).items():
-        whole = tensor.detach().full_tensor() if isinstance(tensor, DTensor) else tensor.detach()
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if processes.first:
-            weights[name] = whole.cpu()
+            weights[name] = whole.detach().cpu()
     return weights
 
 
