@@ -7,45 +7,13 @@ from itertools import pairwise
 
 from rela.markup.tokens import BREAK, CLOSE, OPEN, POINT, TEXT, Token
 
-INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "bdi",
-        "bdo",
-        "big",
-        "cite",
-        "data",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "ins",
-        "label",
-        "mark",
-        "nobr",
-        "q",
-        "ruby",
-        "rb",
-        "rt",
-        "rp",
-        "s",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "time",
-        "tt",
-        "u",
-    ]
-)
+INLINE = frozenset([
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "ins",
+    "label", "mark", "nobr", "q", "ruby", "rb", "rt", "rp", "s", "small", "span", "strike", "strong", "sub",
+    "sup", "time", "tt", "u",
+])  # fmt: skip
 INLINE_POINTS = frozenset(["img", "wbr", "input", "embed"])
-UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "math", "svg", "object", "button", "select"])
+UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "math", "svg"])
 UNTOUCHED = frozenset(
     ["script", "style", "pre", "textarea", "template", "noscript", "iframe", "canvas", "audio", "video"]
 )

@@ -86,7 +86,10 @@ class Placing:
         following = self.target[last : last + 1] if last < end else ""
         if mark.instead_of_space and following == " ":
             return written, last + 1
-        apart = following and not following.isspace() and following not in CLOSING
+        tokenised = (
+            self.source[mark.end :].lstrip().startswith(following)
+        )  # a space stood before this mark of the source
+        apart = following and not following.isspace() and (tokenised or following not in CLOSING)
         return written + (" " if mark.space_after and apart and not covers else ""), last
 
     def place(self, mark: Mark) -> tuple[int, int]:

@@ -5,57 +5,11 @@ from __future__ import annotations
 import re
 
 END = re.compile(r"""([.!?…]+|[。！？])["'”’»)\]]*(\s+)(?=["'“„‘«(\[¿¡]*[^\W_a-zß-öø-ÿ])""")
-ABBREVIATIONS = frozenset(
-    [
-        "mr",
-        "mrs",
-        "ms",
-        "dr",
-        "prof",
-        "sr",
-        "jr",
-        "st",
-        "no",
-        "nos",
-        "vs",
-        "etc",
-        "e.g",
-        "i.e",
-        "cf",
-        "al",
-        "fig",
-        "eq",
-        "p",
-        "pp",
-        "vol",
-        "ed",
-        "approx",
-        "dept",
-        "inc",
-        "ltd",
-        "co",
-        "bzw",
-        "z.b",
-        "d.h",
-        "u.a",
-        "usw",
-        "nr",
-        "hr",
-        "fr",
-        "str",
-        "ca",
-        "evtl",
-        "ggf",
-        "vgl",
-        "bspw",
-        "dipl",
-        "ing",
-        "mme",
-        "mlle",
-        "m",
-        "art",
-    ]
-)
+ABBREVIATIONS = frozenset([
+    "mr", "mrs", "ms", "dr", "prof", "sr", "jr", "st", "no", "nos", "vs", "etc", "e.g", "i.e", "cf", "al",
+    "fig", "eq", "p", "pp", "vol", "ed", "approx", "dept", "inc", "ltd", "co", "bzw", "z.b", "d.h", "u.a",
+    "usw", "nr", "hr", "fr", "str", "ca", "evtl", "ggf", "vgl", "bspw", "dipl", "ing", "mme", "mlle", "m", "art",
+])  # fmt: skip
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:

@@ -43,7 +43,7 @@ class PassageTranslator:
         shown = [self.with_terms(passage) for passage in passages]
         hidden = [hide_placeholders(passage, escape) for passage in shown]
         texts = self.translate_texts([passage.text for passage in shown], [self.is_plain(p.text) for p in shown])
-        failed = [i for i, text in enumerate(texts) if text is None or not all_copied(shown[i].text, text.text)]
+        failed = [i for i, text in enumerate(texts) if text is None or lost_placeholder(shown[i].text, text.text)]
         again = self.translate_texts([hidden[i].text for i in failed], [True] * len(failed))
         used = list(shown)
         for i, text in zip(failed, again, strict=True):
@@ -98,6 +98,11 @@ class PassageTranslator:
         core = text.strip()
         start = text.index(core) if core else 0
         return [(start, start + len(core))] if core else []
+
+
+def lost_placeholder(source: str, target: str) -> bool:
+    """Whether the source has placeholders and the target has not the same."""
+    return bool(find_placeholders(source)) and not all_copied(source, target)
 
 
 def has_letter(text: str) -> bool:

@@ -60,6 +60,11 @@ def test_images_and_references_keep_their_place_and_spaces():
     assert placed("see <code>x&lt;y</code>.", "siehe.", "0-0") == "siehe <code>x&lt;y</code>."
 
 
+def test_a_space_before_punctuation_stays_if_it_was_there():
+    assert placed("a dog <img> .", "ein Hund .", "0-0 1-1 2-2") == "ein Hund <img> ."
+    assert placed("a dog <img>.", "ein Hund.", "0-0 1-1") == "ein Hund <img>."
+
+
 def test_text_is_escaped_and_tags_are_not():
     assert placed('a <b title="x&lt;y">b</b>', "A<&B", "1-0") == '<b title="x&lt;y">A&lt;&amp;B</b>'
 

@@ -196,6 +196,8 @@ def test_it_says_why_it_cannot_serve(translator, monkeypatch):
     assert translator.pipeline.engines.uses_graphs(graphs)
     assert not translator.pipeline.engines.uses_graphs(DecodeConfig(engine="reference"))
     assert "random" in str(why_not_graphs(translator.model, dataclasses.replace(graphs, sampling=True)))
+    assert "forbids no tokens" in str(why_not_graphs(translator.model, dataclasses.replace(graphs, min_length=2)))
+    assert "forbids no tokens" in str(why_not_graphs(translator.model, dataclasses.replace(graphs, no_repeat_ngram=2)))
     assert "sparsemax" in str(why_not_graphs(make_model("sparsemax"), graphs))
     assert "gated-layer" in str(why_not_graphs(make_model("rela-g-layernorm"), graphs))
     assert "on cpu" in str(why_not_graphs(translator.model, DecodeConfig())), "auto never takes the interpreter"
