@@ -22,16 +22,20 @@ TABLE = re.compile(r"\s*\|.*\|\s*$")
 RULE_OF_TABLE = re.compile(r"\s*\|?[\s:|-]+\|[\s:|-]*$")
 INLINE = re.compile(
     r"""
-      (?P<code>(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))
+      (?P<code>(?P<ticks>`{1,9})(?!`).{0,2000}?(?<!`)(?P=ticks)(?!`))
     | (?P<image>!\[[^\]]*\](?:\([^()\s]*(?:\s+"[^"]*")?\)|\[[^\]]*\]))
     | (?P<address><(?:https?://|mailto:|[\w.+-]+@)[^<>\s]*>)
     | (?P<tag></?[A-Za-z][^<>]*>)
     | (?P<escaped>\\[\\`*_{}\[\]()\#+.!|~<>-])
-    | \[(?P<label>[^\[\]]+)\](?P<goal>\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+"[^"]*")?\)|\[[^\]]*\])
-    | (?P<marker>\*\*\*|\*\*|\*|___|__|~~|(?<!\w)_)(?=\S)(?P<stressed>.+?)(?<=\S)(?P=marker)(?!\w)
+    | \[(?P<label>[^\[\]]{1,2000})\](?P<goal>\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+"[^"]*")?\)|\[[^\]]*\])
+    | (?P<marker>\*\*\*|\*\*|\*|___|__|~~|(?<!\w)_)(?=\S)(?P<stressed>.{1,2000}?)(?<=\S)(?P=marker)(?!\w)
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+
+# Levels of stress and links within one another that are followed; the rest is text.
+DEEPEST = 8
 
 
 def markdown_tokens(text: str) -> list[Token]:
@@ -135,7 +139,7 @@ def inline_tokens(text: str) -> list[Token]:
 
 def find_inline(text: str, depth: int) -> Iterator[Token]:
     at = 0
-    for match in INLINE.finditer(text):
+    for match in INLINE.finditer(text) if depth < DEEPEST else ():
         if match.start() > at:
             yield Token(TEXT, text[at : match.start()])
         at = match.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,9 @@ class Placing:
     def __init__(self, source: str, target: str, links: Iterable[Link], escape: Escape) -> None:
         self.source, self.target, self.escape = source, target, escape
         self.source_words, self.target_words = find_words(source), find_words(target)
+        self.source_starts = [word.start for word in self.source_words]
+        self.source_ends = [word.end for word in self.source_words]
+        self.core_ends = [word.core_end for word in self.source_words]
         self.linked: list[list[int]] = [[] for _ in self.source_words]
         self.sources: list[set[int]] = [set() for _ in self.target_words]
         for i, j in sorted(links):
@@ -94,7 +98,8 @@ class Placing:
 
     def place(self, mark: Mark) -> tuple[int, int]:
         """Target characters that a mark belongs around; a point has an empty place."""
-        covered = [i for i, word in enumerate(self.source_words) if word.start < mark.end and mark.start < word.end]
+        first_word = bisect_right(self.source_ends, mark.start)
+        covered = range(first_word, max(first_word, bisect_left(self.source_starts, mark.end)))
         if not covered or not self.source[mark.start : mark.end].strip():
             at = self.point(mark)
             return at, at
@@ -135,8 +140,8 @@ class Placing:
         proportion where neither is linked.
         """
         words = self.source_words
-        before = [i for i, word in enumerate(words) if word.end <= mark.start or word.core_end <= mark.start]
-        after = [i for i, word in enumerate(words) if word.start >= mark.end]
+        before = range(bisect_right(self.core_ends, mark.start))
+        after = range(bisect_left(self.source_starts, mark.end), len(words))
         close = mark.start > 0 and not self.source[mark.start - 1].isspace()
         if not self.target_words or (not after and not close):
             return len(self.target)

@@ -19,7 +19,7 @@ PLACEHOLDER = re.compile(
     r"""
       (?:https?|ftp)://[^\s<>"']*[^\s<>"'.,;:!?)\]}]       # a URL, without the punctuation behind it
     | www\.[^\s<>"']*[^\s<>"'.,;:!?)\]}]
-    | [\w.+-]+@[\w-]+(?:\.[\w-]+)+                          # an e-mail address
+    | [\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,9}                          # an e-mail address
     | \$\{[^{}\s]*\} | \{\{[^{}]*\}\} | \{[^{}\s]*\}        # ${name}, {{ name }}, {name}, {0}
     | %\([^()\s]*\)[-+\ #0]*\d*(?:\.\d+)?[a-zA-Z]           # %(name)s
     | %(?:\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|ll|[hlLzjt])?[diouxXeEfgGcsSaAp@](?![A-Za-z])   # %s, %1$s, %-5.2f, %ld

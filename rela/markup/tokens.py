@@ -9,6 +9,9 @@ from rela.markup.passages import Passage, PassageBuilder
 
 TEXT, OPEN, CLOSE, POINT, BREAK = "text", "open", "close", "point", "break"
 
+# Levels of inline tags within one another that are followed.
+DEEPEST = 50
+
 
 @dataclass(frozen=True)
 class Token:
@@ -43,31 +46,44 @@ def parts_of(tokens: Sequence[Token], add_text: AddText) -> Iterator[Part]:
     yield from run_parts(run, add_text)
 
 
-def run_parts(run: list[Token], add_text: AddText) -> Iterator[Part]:
+def run_parts(run: Sequence[Token], add_text: AddText) -> Iterator[Part]:
     """A run of text and inline tags as passages; a tag without its other half ends a passage and stays."""
-    if not run:
-        return
-    lonely = next(iter(unmatched(run)), None)
-    if lonely is not None:
-        yield from run_parts(run[:lonely], add_text)
-        yield run[lonely].raw
-        yield from run_parts(run[lonely + 1 :], add_text)
-        return
-    passage = make_passage(run, add_text)
-    yield (run, passage) if passage.has_words else "".join(token.raw for token in run)
+    lonely = unmatched(run)
+    piece: list[Token] = []
+    for place, token in enumerate(run):
+        if place in lonely:
+            yield from passage_parts(piece, add_text)
+            piece = []
+            yield token.raw
+        else:
+            piece.append(token)
+    yield from passage_parts(piece, add_text)
 
 
-def unmatched(run: Sequence[Token]) -> list[int]:
-    """The places of tags that have no other half in the run, or cross others."""
+def passage_parts(run: list[Token], add_text: AddText) -> Iterator[Part]:
+    """A balanced run, as a passage if it holds words."""
+    if run:
+        passage = make_passage(run, add_text)
+        yield (run, passage) if passage.has_words else "".join(token.raw for token in run)
+
+
+def unmatched(run: Sequence[Token]) -> set[int]:
+    """The places of tags that have no other half in the run, cross others, or lie too deep.
+
+    Such a tag ends a passage. So the tags that are open around it lose their other half too, and between the two halves
+    of those that keep it no passage ends.
+    """
+    lonely: set[int] = set()
     waiting: list[int] = []
     for place, token in enumerate(run):
-        if token.kind == OPEN:
+        if token.kind == OPEN and len(waiting) < DEEPEST:
             waiting.append(place)
-        elif token.kind == CLOSE:
-            if not waiting or run[waiting[-1]].name != token.name:
-                return [place]
+        elif token.kind == CLOSE and waiting and run[waiting[-1]].name == token.name:
             waiting.pop()
-    return waiting
+        elif token.kind in (OPEN, CLOSE):
+            lonely |= {place, *waiting}
+            waiting = []
+    return lonely | set(waiting)
 
 
 def make_passage(run: Sequence[Token], add_text: AddText) -> Passage:

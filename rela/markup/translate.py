@@ -72,6 +72,10 @@ class PassageTranslator:
         marks = without_satisfied(passage.marks, translated.text)
         return place_marks(dataclasses.replace(passage, marks=marks), target, translated.links, escape)
 
+    def sentences(self, passages: Sequence[Passage]) -> list[str]:
+        """The sentences that the model is given, with their placeholders."""
+        return [passage.text[start:end] for passage in passages for start, end in self.bounds(passage.text)]
+
     def translate_texts(self, texts: Sequence[str], wanted: Sequence[bool]) -> list[Translated | None]:
         """The texts that are wanted, translated sentence by sentence in one batch."""
         sentences = [

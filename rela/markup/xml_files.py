@@ -15,11 +15,21 @@ class Element:
 
     def __init__(self, parent: Element | None) -> None:
         self.parent, self.has_words = parent, False
+        self.known: bool | None = None
 
     @property
     def is_inline(self) -> bool:
-        """Whether it stands among words."""
-        return self.parent is not None and (self.parent.has_words or self.parent.is_inline)
+        """Whether it, or an element around it, stands among words; asked when the whole document is read."""
+        above: list[Element] = []
+        element: Element | None = self
+        while element is not None and element.known is None:
+            above.append(element)
+            element = element.parent
+        known = element is not None and bool(element.known)
+        for element in reversed(above):  # from the outside in
+            known = known or (element.parent is not None and element.parent.has_words)
+            element.known = known
+        return bool(self.known)
 
 
 def xml_tokens(text: str) -> list[Token]:

@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from rela.markup.documents import parse_document
+from rela.markup.translate import PassageTranslator
 from rela.server.keys import check_key, key_of
 from rela.server.languages import name_of
 from rela.server.limits import check_texts
@@ -32,7 +34,7 @@ FIELDS = {
     },
     "source": {"type": "string", "description": "Code of the source language.", "example": "en"},
     "target": {"type": "string", "description": "Code of the target language.", "example": "de"},
-    "format": {"type": "string", "enum": ["text"], "description": "Only text."},
+    "format": {"type": "string", "enum": ["text", "html"], "description": "html keeps its tags."},
     "alternatives": {"type": "integer", "minimum": 0, "description": "Further translations of each text."},
     "api_key": {"type": "string", "description": "Where the server wants one."},
 }
@@ -138,12 +140,17 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
     source, target = as_text(fields, "source"), as_text(fields, "target")
     if source == "auto":
         raise Refused(f"source is auto, and this server detects no languages; wanted {sources_of(models)}")
-    if (kind := as_text(fields, "format", "text")) != "text":
-        raise Refused(f"format is {kind[:40]!r}; this server takes text only")
+    if (kind := as_text(fields, "format", "text")) not in ("text", "html"):
+        raise Refused(f"format is {kind[:40]!r}; this server takes text and html")
     alternatives = as_number(fields, "alternatives", settings.max_beam - 1)
     model = models.find(None, source, target)
     check_texts(texts, settings, count=sum(text.count("\n") + 1 for text in texts))
-    found = await translate_texts(model, texts, alternatives)
+    if kind == "html" and alternatives:
+        raise Refused(f"alternatives is {alternatives}; wanted 0 with format html")
+    if kind == "html":
+        found = [[text] for text in await translate_pages(model, texts)]
+    else:
+        found = await translate_texts(model, texts, alternatives)
     answers: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}
     if alternatives:
         answers["alternatives"] = [best[1:] for best in found] if several else found[0][1:]
@@ -162,6 +169,17 @@ async def translate_texts(model: ServedModel, texts: list[str], alternatives: in
         ranks = range(max(len(best) for best in of_lines))
         answers.append(["\n".join(best[min(rank, len(best) - 1)].text for best in of_lines) for rank in ranks])
     return answers
+
+
+async def translate_pages(model: ServedModel, pages: list[str]) -> list[str]:
+    """HTML documents or fragments in the other language, every tag once."""
+    passages = PassageTranslator(model.translator, precision=model.decode.precision)
+    documents = [parse_document(page, "html") for page in pages]
+    model.check_lengths("sentence", passages.sentences([part for page in documents for part in page.passages]))
+    found: list[str] = await model.run(
+        lambda: [page.fill(passages.translate(page.passages, page.escape)) for page in documents]
+    )
+    return found
 
 
 def read_fields(request: Request, body: bytes) -> dict[str, Any]:

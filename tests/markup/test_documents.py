@@ -286,3 +286,44 @@ def test_terms_are_kept_in_documents():
     assert translated.count("Vierbeiner") == 2
     assert "<code>dog</code>" in translated
     assert isinstance(translator.translator, Translator)
+
+
+ATTACKS = {
+    "html": [
+        "<b>" * 3000 + "dog" + "</b>" * 3000,
+        "<b>dog " * 3000,
+        "dog</b></i> " * 3000,
+        "<b><i>dog</b> cat</i> " * 500,
+        "a" * 200_000,
+        "<",
+        "<p",
+        "<!-- dog",
+        "<code>dog",
+        "<script>dog</p>",
+        "&bogus; dog &#xffffffff; &",
+        "<a href='<b>'>dog</a>",
+        "<![CDATA[ dog ]]>",
+    ],
+    "md": [
+        "*" * 5000 + "dog",
+        "*a " * 3000,
+        "[" * 5000 + "dog",
+        "`" * 5000 + "dog",
+        "*_" * 2000 + "dog" + "_*" * 2000,
+        "```\ndog",
+    ],
+    "srt": ["1\n00:00:01,000 --> 00:00:02,000", "dog", "\n\n\n"],
+    "po": ['msgid "dog"\n', 'msgstr ""\n', 'msgid "a\\\\"\nmsgstr ""\n'],
+    "xml": ["<d>" * 3000 + "dog" + "</d>" * 3000, "<d>dog &amp; <e/>cat</d>"],
+}
+
+
+@pytest.mark.parametrize(("format", "text"), [(format, text) for format, texts in ATTACKS.items() for text in texts])
+def test_odd_documents_lose_nothing(format, text):
+    """What the parsers make of them, put together again with each passage as it is, is the document."""
+    document = parse_document(text, format)
+    kept = document.fill([passages().finish(part, same(part.text), document.escape) for part in document.passages])
+    if format in ("html", "xml"):
+        assert TAG.findall(kept) == TAG.findall(text)
+    if format != "po":
+        assert kept.count("dog") == text.count("dog")

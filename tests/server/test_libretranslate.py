@@ -42,6 +42,20 @@ def test_a_client_of_the_standard_library_works(client, best):
     assert codes == ["en", "de"]
 
 
+def test_html_keeps_its_tags(client):
+    page = "<p>The <b>dog</b> sleeps . A {name} &amp; cat .</p><pre>as it is</pre>"
+    found = client.post("/translate", json={**ASKED, "q": [page, "a <i>dog</i>"], "format": "html"}).json()
+    first, second = found["translatedText"]
+    for kept in ("<p>", "<b>", "</b>", "{name}", "</p><pre>as it is</pre>"):
+        assert first.count(kept) == 1
+    assert second.count("<i>") == second.count("</i>") == 1
+    assert "<p>The" not in first
+    answer = client.post("/translate", json={**ASKED, "format": "html", "alternatives": 1})
+    assert "wanted 0 with format html" in refused(answer, 400)
+    long = {**ASKED, "q": f"<p>{'dog ' * 400}</p>", "format": "html"}
+    assert "the model takes at most" in refused(client.post("/translate", json=long), 400)
+
+
 def test_several_texts_come_back_as_several(client, best):
     texts = ["The dog .", "", "The cat sleeps ."]
     answer = client.post("/translate", json={**ASKED, "q": texts}).json()
