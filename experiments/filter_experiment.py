@@ -1,0 +1,196 @@
+"""Noise planted in a training corpus, found again by several scores, and models trained on what each of them keeps.
+
+    python -m experiments.filter_experiment plant --source train.en --target train.de --out work
+    python -m experiments.filter_experiment rank --model runs/en-de/model --reverse runs/de-en/model --out work
+    python -m experiments.filter_experiment train --config base.yaml --out work \
+        --test-source test.en --test-target test.de
+
+`plant` makes 20 % of the pairs noisy: shuffled, wrong language, insertion, omission, repetition and copy in equal
+parts. `rank` scores all pairs in one pass with a calibrated model (`rela check --calibrate`), says how many of the
+worst 5 % and 20 % were planted, and writes the 80 % that each rule keeps. `train` trains the base config on each of
+these, on everything (`none`) and on what was not planted (`oracle`), and scores BLEU. Each step goes on where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rela.config import CorpusConfig, load_config, save_config
+from rela.data.corpus import read_lines, read_pairs
+from rela.decoding.translate import Translator
+from rela.evaluation.scores import bleu
+from rela.files import write_text
+from rela.filtering.detection import auroc
+from rela.filtering.judge import Judge
+from rela.filtering.noise import Pair, make_noise
+from rela.filtering.score_corpus import score_corpus
+
+KINDS = ("shuffled", "wrong-language", "insertion", "omission", "repetition", "copy")
+NOISE = 0.2
+RULES = ("score", "log-prob", "null-rate", "length-ratio")
+
+
+def plant(
+    pairs: Sequence[Pair], share: float, seed: int, other_language: Sequence[str] = ()
+) -> tuple[list[Pair], list[str]]:
+    """The pairs with some made noisy, and the kind of noise of each, "" for none.
+
+    Without text of another language, `wrong-language` is partly copied text, and `copy` the source itself.
+    """
+    random = Random(seed)
+    chosen = random.sample(range(len(pairs)), round(share * len(pairs)))
+    made, kinds = list(pairs), [""] * len(pairs)
+    for number, kind in enumerate(KINDS):
+        lines = chosen[number :: len(KINDS)]
+        clean = [pairs[i] for i in lines]
+        if kind == "wrong-language" and other_language:
+            noisy = [(source, random.choice(other_language)) for source, _ in clean]
+        else:
+            name = {"copy": "wrong-language", "wrong-language": "partly-copied"}.get(kind, kind)
+            noisy = make_noise(clean, name, seed) if len(clean) > 1 else clean
+        for i, before, after in zip(lines, clean, noisy, strict=True):
+            if after != before and all(side.split() for side in after):
+                made[i], kinds[i] = after, kind
+    return made, kinds
+
+
+def write_pairs(pairs: Iterable[Pair], stem: Path) -> None:
+    kept = list(pairs)
+    for side, name in enumerate(("source", "target")):
+        write_text(stem.with_name(f"{stem.name}.{name}"), "".join(f"{pair[side]}\n" for pair in kept))
+
+
+def read_noisy(out: Path) -> tuple[list[Pair], list[str]]:
+    pairs = list(read_pairs(out / "noisy.source", out / "noisy.target", "raise"))
+    return pairs, (out / "noisy.kinds").read_text(encoding="utf-8").split("\n")[: len(pairs)]
+
+
+def length_badness(pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    """How far the log of the length ratio is from its median."""
+    ratios = np.array([np.log((len(target.split()) + 1) / (len(source.split()) + 1)) for source, target in pairs])
+    return np.abs(ratios - np.median(ratios))
+
+
+def badness(model: Path, reverse: Path | None, out: Path, pairs: Sequence[Pair], device: str) -> dict[str, Any]:
+    """Every rule's number for each pair, high is bad; a pair that cannot be read is the worst."""
+    backward = None if reverse is None else Translator.load(reverse, device)
+    judge = Judge(Translator.load(model, device), backward)
+    scores = score_corpus(judge, out / "noisy.source", out / "noisy.target", out / "scores.parts").read()
+    found = {
+        "score": scores["score"],
+        "log-prob": -scores["log_prob"],
+        "null-rate": scores["null_rate"],
+        "length-ratio": length_badness(pairs),
+    }
+    return {name: np.where(np.isnan(values), np.inf, values) for name, values in found.items()}
+
+
+def precision_rows(found: dict[str, NDArray[np.float64]], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """For each rule: the share of planted pairs among the worst 5 % and 20 %, AUROC, and AUROC of every kind."""
+    noisy = np.array([kind != "" for kind in kinds])
+    rows = []
+    for rule, values in found.items():
+        order = np.argsort(-values, kind="stable")
+        row: dict[str, Any] = {"rule": rule}
+        for share in (0.05, 0.2):
+            worst = order[: max(1, round(share * len(order)))]
+            row[f"precision in the worst {share:.0%}"] = float(noisy[worst].mean())
+        finite = np.where(np.isinf(values), np.nanmax(values[np.isfinite(values)]) + 1, values)
+        row["auroc"] = auroc(finite[~noisy], finite[noisy])
+        for kind in KINDS:
+            if any(one == kind for one in kinds):
+                row[f"auroc {kind}"] = auroc(finite[~noisy], finite[[one == kind for one in kinds]])
+        rows.append(row)
+    return rows
+
+
+def do_plant(options: argparse.Namespace) -> None:
+    options.out.mkdir(parents=True, exist_ok=True)
+    pairs = list(islice(read_pairs(options.source, options.target, "skip"), options.limit))
+    other = list(islice(read_lines(options.other_language), options.limit)) if options.other_language else []
+    made, kinds = plant(pairs, options.share, options.seed, [line for line in other if line.split()])
+    write_pairs(made, options.out / "noisy")
+    write_text(options.out / "noisy.kinds", "".join(f"{kind}\n" for kind in kinds))
+    print(f"{options.out}: {len(pairs):,} pairs, {sum(map(bool, kinds)):,} of them made noisy")
+
+
+def do_rank(options: argparse.Namespace) -> None:
+    pairs, kinds = read_noisy(options.out)
+    found = badness(options.model, options.reverse, options.out, pairs, options.device)
+    rows = precision_rows(found, kinds)
+    for row in rows:
+        print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else value for name, value in row.items()))
+    write_text(options.out / "precision.json", json.dumps(rows, indent=1))
+    count = round((1 - options.share) * len(pairs))
+    kept = {rule: np.sort(np.argsort(values, kind="stable")[:count]).tolist() for rule, values in found.items()}
+    kept["none"] = list(range(len(pairs)))
+    kept["oracle"] = [i for i, kind in enumerate(kinds) if not kind]
+    for rule, lines in kept.items():
+        write_pairs((pairs[i] for i in lines), options.out / f"kept-{rule}")
+
+
+def do_train(options: argparse.Namespace) -> None:
+    rows = []
+    sources, references = (list(read_lines(path)) for path in (options.test_source, options.test_target))
+    for rule in options.rule or ("none", "oracle", *RULES):
+        config = load_config(options.config, options.set or ())
+        kept = [str((options.out / f"kept-{rule}.{side}").absolute()) for side in ("source", "target")]
+        data = dataclasses.replace(
+            config.data, train=(CorpusConfig(*kept),), directory=str(options.out / f"prepared-{rule}")
+        )
+        directory = options.out / f"run-{rule}"
+        train = dataclasses.replace(config.train, directory=str(directory))
+        path = options.out / f"{rule}.yaml"
+        save_config(dataclasses.replace(config, data=data, train=train), path)
+        for command in (["prepare", str(path)], ["train", "--quiet", str(path)]):
+            subprocess.run([sys.executable, "-m", "rela", *command], check=True, stdout=subprocess.DEVNULL)
+        translator = Translator.load(directory / "model", options.device)
+        score = bleu(translator.translate(sources), references, force=True)
+        rows.append(
+            {"rule": rule, "pairs": len(list(read_lines(kept[0]))), "bleu": score.value, "signature": score.signature}
+        )
+        print(f"{rule}: BLEU {score.value:.2f}", flush=True)
+        write_text(options.out / "bleu.json", json.dumps(rows, indent=1))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(required=True)
+    planting, ranking, training = (steps.add_parser(name) for name in ("plant", "rank", "train"))
+    for step, run in ((planting, do_plant), (ranking, do_rank), (training, do_train)):
+        step.add_argument("--out", type=Path, required=True)
+        step.add_argument("--share", type=float, default=NOISE, help="of the pairs that are made noisy")
+        step.set_defaults(run=run)
+    planting.add_argument("--source", type=Path, required=True)
+    planting.add_argument("--target", type=Path, required=True)
+    planting.add_argument("--other-language", type=Path, help="text for the noise of a wrong language")
+    planting.add_argument("--limit", type=int)
+    planting.add_argument("--seed", type=int, default=1)
+    ranking.add_argument("--model", type=Path, required=True)
+    ranking.add_argument("--reverse", type=Path)
+    ranking.add_argument("--device", default="auto")
+    training.add_argument("--config", type=Path, required=True, help="what to train; its training text is replaced")
+    training.add_argument("--set", action="append", help="override a value of the config")
+    training.add_argument("--rule", action="append", help="train this one only (repeatable)")
+    training.add_argument("--test-source", type=Path, required=True)
+    training.add_argument("--test-target", type=Path, required=True)
+    training.add_argument("--device", default="auto")
+    options = parser.parse_args(arguments)
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Rows of every aligner of two models, judged against gold links."""
+
+import json
+
+import pytest
+
+from experiments.alignment_table import main
+from rela.alignment.choose import AlignmentChoice, save_choice
+from rela.alignment.corpus import METHODS
+from rela.alignment.fitted import FittedAligner, LinkModule, save_fitted
+from rela.toy import generate, write_corpus
+from tests.tiny_models import tiny_folder
+
+
+def test_every_variant_has_its_row_and_interval(tmp_path, capsys):
+    for name, seed in (("there", 1), ("back", 2)):
+        translator = tiny_folder(tmp_path / name, seed=seed)
+        save_choice(tmp_path / name, AlignmentChoice(1, (0,), False))
+        save_fitted(tmp_path / name, FittedAligner(translator, LinkModule(translator.config.model.width), 1))
+    write_corpus(tmp_path, {"gold": generate(6, seed=5)})
+    files = {"forward": "there", "reverse": "back", "source": "gold.en", "target": "gold.de", "gold": "gold.align"}
+    arguments = [word for name, file in files.items() for word in (f"--{name}", str(tmp_path / file))]
+    more = ["--links", f"truth={tmp_path / 'gold.align'}", "--resamples", "20", "--output", str(tmp_path / "rows.json")]
+    rows = main([*arguments, *more, "--device", "cpu"])
+    assert rows[0]["aer"] == rows[0]["low"] == rows[0]["high"] == 0.0
+    assert len(rows) == 1 + 2 + 2 * (3 + len(METHODS))
+    assert sum(row.get("uses_gold", False) for row in rows) == 1
+    for row in rows:
+        assert row["low"] <= row["aer"] <= row["high"]
+    assert json.loads((tmp_path / "rows.json").read_text())["rows"] == rows
+    assert capsys.readouterr().out.count("\n") == len(rows)
+    (tmp_path / "back" / "alignment.json").unlink()
+    with pytest.raises(SystemExit, match="run rela fit-aligner first"):
+        main([*arguments, "--device", "cpu"])
