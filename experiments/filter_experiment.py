@@ -81,7 +81,7 @@ def read_noisy(out: Path) -> tuple[list[Pair], list[str]]:
 def length_badness(pairs: Sequence[Pair]) -> NDArray[np.float64]:
     """How far the log of the length ratio is from its median."""
     ratios = np.array([np.log((len(target.split()) + 1) / (len(source.split()) + 1)) for source, target in pairs])
-    return np.abs(ratios - np.median(ratios))
+    return np.asarray(np.abs(ratios - np.median(ratios)))
 
 
 def badness(model: Path, reverse: Path | None, out: Path, pairs: Sequence[Pair], device: str) -> dict[str, Any]:
@@ -147,9 +147,9 @@ def do_train(options: argparse.Namespace) -> None:
     sources, references = (list(read_lines(path)) for path in (options.test_source, options.test_target))
     for rule in options.rule or ("none", "oracle", *RULES):
         config = load_config(options.config, options.set or ())
-        kept = [str((options.out / f"kept-{rule}.{side}").absolute()) for side in ("source", "target")]
+        source, target = (str((options.out / f"kept-{rule}.{side}").absolute()) for side in ("source", "target"))
         data = dataclasses.replace(
-            config.data, train=(CorpusConfig(*kept),), directory=str(options.out / f"prepared-{rule}")
+            config.data, train=(CorpusConfig(source, target),), directory=str(options.out / f"prepared-{rule}")
         )
         directory = options.out / f"run-{rule}"
         train = dataclasses.replace(config.train, directory=str(directory))
@@ -160,7 +160,7 @@ def do_train(options: argparse.Namespace) -> None:
         translator = Translator.load(directory / "model", options.device)
         score = bleu(translator.translate(sources), references, force=True)
         rows.append(
-            {"rule": rule, "pairs": len(list(read_lines(kept[0]))), "bleu": score.value, "signature": score.signature}
+            {"rule": rule, "pairs": len(list(read_lines(source))), "bleu": score.value, "signature": score.signature}
         )
         print(f"{rule}: BLEU {score.value:.2f}", flush=True)
         write_text(options.out / "bleu.json", json.dumps(rows, indent=1))
