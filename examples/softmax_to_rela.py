@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from rela.toy import split
 ATTENTIONS = ("encoder_attention", "decoder_attention", "cross_attention")
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--family", choices=("rela", "marian"), default="rela")
@@ -50,11 +50,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=200, help="test sentences")
     parser.add_argument("--sentences", type=int, default=64, help="in a batch")
     parser.add_argument("--width", type=int, default=128)
-    return parser.parse_args()
+    parser.add_argument("--vocabulary", type=int, default=1000)
+    return parser.parse_args(given)
 
 
-def main() -> None:
-    options = arguments()
+def main(given: Sequence[str] | None = None) -> None:
+    options = arguments(given)
     torch.manual_seed(1)
     options.out.mkdir(parents=True, exist_ok=True)
     corpus = Corpus(options)
@@ -75,7 +76,7 @@ class Corpus:
         if options.model is not None:
             self.subwords = Subwords(load_folder(options.model)[2])
         else:
-            self.subwords = train_subwords((text for p in train for text in (p.source, p.target)), 1000)
+            self.subwords = train_subwords((text for p in train for text in (p.source, p.target)), options.vocabulary)
         self.train = itertools.cycle(train)
 
     def batches(self, steps: int) -> Iterator[dict[str, Tensor]]:
@@ -107,7 +108,7 @@ def trained_teacher(options: argparse.Namespace, corpus: Corpus) -> Any:
         teacher: Any = MarianMTModel(
             MarianConfig(vocab_size=size, d_model=options.width, **shape, max_position_embeddings=256, dropout=0.0,
                          pad_token_id=PAD, eos_token_id=EOS, forced_eos_token_id=EOS, decoder_start_token_id=BOS,
-                         scale_embedding=True, activation_function="relu")
+                         scale_embedding=True, activation_function="relu", attn_implementation="eager")
         )  # fmt: skip
     else:
         shape = {"width": options.width, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_length": 256}
@@ -191,16 +192,18 @@ def distil_outputs(options: Any, teacher: Any, student: Any, corpus: Corpus, row
 
 @torch.no_grad()
 def measure(stage: str, step: int, model: Any, corpus: Corpus, loss: float = float("nan")) -> dict[str, Any]:
-    """BLEU of greedy translations, sparsity rates, and the seconds that both translating and a forward take."""
+    """BLEU of greedy translations, the seconds of the processor they take, and sparsity rates."""
     model.eval()
     sources = corpus.pad([pair.source for pair in corpus.test])
     targets = corpus.pad([pair.target for pair in corpus.test])
     batch = {"input_ids": sources, "attention_mask": (sources != PAD).long()}
     limits = {"num_beams": 1, "do_sample": False, "max_new_tokens": targets.size(1) + 10}
-    start = time.perf_counter()
+    start = time.process_time()
     found = model.generate(**batch, **limits, suppress_tokens=[PAD, BOS, UNK])
-    seconds = time.perf_counter() - start
-    score = bleu([corpus.subwords.decode(ids) for ids in found.tolist()], [pair.target for pair in corpus.test])
+    seconds = time.process_time() - start
+    score = bleu(
+        [corpus.subwords.decode(ids) for ids in found.tolist()], [pair.target for pair in corpus.test], force=True
+    )
     labels = targets.masked_fill(targets == PAD, -100)
     weights = model(**batch, labels=labels, use_cache=False, output_attentions=True)
     real = {"source": sources != PAD, "target": targets != PAD}
