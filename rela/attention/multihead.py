@@ -20,8 +20,12 @@ from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
 from rela.attention.packed import attend_sentences
 from rela.attention.sparsity import check_target, threshold_penalty
-from rela.device import Device
+from rela.device import Device, is_plain_eager
 from rela.packing import Packing, allowed_pairs
+
+CHECKED: set[tuple] = set()
+"""Layouts of inputs that passed the checks of a module of some sizes: they need not be checked again."""
+MOST_CHECKED = 4096
 
 
 class MultiheadAttention(nn.Module):
@@ -359,7 +363,7 @@ class MultiheadAttention(nn.Module):
 
     def split(self, flat: Tensor, heads: int) -> Tensor:
         """[B, S, heads · D] to [B, heads, S, D]."""
-        return flat.unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
+        return flat.view(*flat.shape[:-1], heads, self.head_dim).transpose(1, 2)
 
     def extra_keys(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
         """The keys and values that add_bias_kv and add_zero_attn put behind the real ones, or None."""
@@ -374,6 +378,25 @@ class MultiheadAttention(nn.Module):
 
     def check_forward(self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None) -> bool:
         """Shapes, types and devices agree; whether the input has a batch dimension."""
+        known = self.check_key(query, key, value) if cache is None and is_plain_eager(query) else None
+        if known is None or known not in CHECKED:
+            self.check_inputs(query, key, value, cache)
+            if known is not None:
+                if len(CHECKED) >= MOST_CHECKED:
+                    CHECKED.clear()
+                CHECKED.add(known)
+        return query.dim() == 3
+
+    def check_key(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple | None:
+        """All that the checks of an input without a cache look at; None where something is no plain tensor."""
+        if type(key) is not Tensor or type(value) is not Tensor or query.is_nested:
+            return None
+        weight = self.some_weight()
+        sizes = self.embed_dim, self.kdim, self.vdim, self.batch_first
+        inputs = [(x.shape, x.dtype, x.device) for x in ((query,) if query is key is value else (query, key, value))]
+        return *inputs, *sizes, weight.dtype, weight.device, torch.is_autocast_enabled(weight.device.type)
+
+    def check_inputs(self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None) -> None:
         if (key is None) != (value is None):
             raise ValueError("key and value were not given together; wanted both or, with a cache, neither")
         check_is_cache(cache)
@@ -386,7 +409,6 @@ class MultiheadAttention(nn.Module):
         if key is not None and value is not None:
             check_key_and_value(key, value)
             check_batch(query, key, 0 if self.batch_first else 1)
-        return query.dim() == 3
 
     def __getstate__(self) -> dict:
         # The penalty belongs to one forward and its graph, neither of which can be copied or stored; a copy's share of

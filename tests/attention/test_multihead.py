@@ -236,3 +236,38 @@ def test_modules(kind: str, threshold: float | str):
 
     assert ("threshold" in names) == (threshold == "learned")
     assert gradcheck(call, (x.requires_grad_(), *values), eps=STEP, atol=1e-5, rtol=1e-4)
+
+
+def test_checks_are_made_once_for_a_layout_and_still_find_every_other():
+    module = rela.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.zeros(2, 3, 8)
+    for _ in range(2):
+        module(x, x, x, need_weights=False)
+    for wrong in (
+        torch.zeros(2, 3, 7),
+        torch.zeros(2, 3, 8, dtype=torch.float64),
+        torch.zeros(3, 8, dtype=torch.int64),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            module(wrong, wrong, wrong)
+    with pytest.raises(ValueError, match="batch size"):
+        module(x, x[:1], x[:1])
+    with pytest.raises(TypeError, match="key is a list"):
+        module(x, [x], x)
+    with pytest.raises(TypeError):
+        module.double()(x, x, x)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_lengths_starts_and_windows_are_masks(need_weights: bool):
+    torch.manual_seed(0)
+    module = rela.MultiheadAttention(8, 2, batch_first=True)
+    x, lengths, starts = torch.randn(2, 5, 8), torch.tensor([5, 3]), torch.tensor([2, 0])
+    given = {"key_lengths": lengths, "key_starts": starts, "window": (1, 2)}
+    out, _ = module(x, x, x, need_weights=need_weights, **given)
+    s, t = torch.arange(5), torch.arange(5)[:, None]
+    hidden = (s >= lengths[:, None]) | (s < starts[:, None])
+    wanted, _ = module(x, x, x, key_padding_mask=hidden, attn_mask=(s < t - 1) | (s > t + 2))
+    torch.testing.assert_close(out, wanted)
+    with pytest.raises(ValueError, match="key_lengths run from 3 to 6"):
+        module(x, x, x, need_weights=need_weights, key_lengths=torch.tensor([6, 3]))

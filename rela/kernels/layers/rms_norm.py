@@ -11,8 +11,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from rela.kernels.attention.problem import ceil_div
+from rela.device import is_plain_eager
+from rela.kernels.attention.problem import ceil_div, layout_of, memo_of
+from rela.kernels.launch import Launch
 from rela.kernels.layers.row_blocks import (
     as_rows,
     block_plan,
@@ -25,7 +28,7 @@ from rela.kernels.layers.row_blocks import (
     store_block,
     store_partial,
 )
-from rela.kernels.registration import differentiable_operator
+from rela.kernels.registration import differentiable_operator, operator
 
 PROGRAMS = 4  # of the backward pass, for each processor: as many as the registers of one are enough for
 
@@ -40,49 +43,67 @@ def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor
     for name, parameter in (("gain", gain), ("gate", gate)):
         if parameter is not None and parameter.shape != (width,):
             raise ValueError(f"{name} has shape {list(parameter.shape)}, but z has width {width}")
-    return torch.ops.rela.gated_rms_norm(z, gain, gate, eps)
+    if not is_plain_eager(z):
+        return torch.ops.rela.gated_rms_norm(z, gain, gate, eps)
+    gated = gate is not None and gate.requires_grad
+    if torch.is_grad_enabled() and (z.requires_grad or gain.requires_grad or gated):
+        return Norm.apply(z, gain, gate, eps)
+    return gated_rms_norm(z, gain, gate, eps)
+
+
+class Norm(torch.autograd.Function):
+    """The kernels and their gradients, without the dispatcher between them."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
+        ctx.save_for_backward(z, gain, gate)
+        ctx.eps = eps
+        return gated_rms_norm(z, gain, gate, eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        z, gain, gate = ctx.saved_tensors
+        dz, d_gain, d_gate = gated_rms_norm_backward(dy, z, gain, gate, ctx.eps)
+        return dz, d_gain, None if gate is None else d_gate, None
 
 
 def gated_rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
     y = torch.empty(z.shape, dtype=z.dtype, device=z.device)
-    rows, plan = as_rows(z), block_plan(z)
-    if z.numel():
-        grid = (ceil_div(len(rows), plan["BN"]),)
-        forward_kernel[grid](rows, gain.contiguous(), contiguous(gate), y, eps, len(rows), rows.stride(0), **plan)
+    if not z.numel():
+        return y
+    rows, gain, gate = as_rows(z), gain.contiguous(), contiguous(gate)
+    memo = memo_of("rms norm", layout_of(rows), layout_of(gain), layout_of(gate))
+    launch = memo.get("launch")
+    if launch is None:
+        plan = block_plan(rows)
+        launch = memo["launch"] = Launch(forward_kernel, (ceil_div(len(rows), plan["BN"]),), dict(plan))
+    launch(rows, gain, gate, y, eps, len(rows), rows.stride(0))
     return y
 
 
-@torch.library.custom_op("rela::gated_rms_norm_backward", mutates_args=())
 def gated_rms_norm_backward(
     dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of z, gain and gate; without a gate the last is empty."""
-    rows, d_rows, plan = as_rows(z), as_rows(dy), block_plan(z)
     dz = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     if not z.numel():
         return dz, torch.zeros_like(gain), gain.new_zeros(0) if gate is None else torch.zeros_like(gate)
-    programs = enough_programs(len(rows), plan, PROGRAMS, z.device)
+    rows, d_rows, flat_gain, flat_gate = as_rows(z), as_rows(dy), gain.contiguous(), contiguous(gate)
+    memo = memo_of("rms norm", layout_of(rows), layout_of(d_rows), layout_of(flat_gain), layout_of(flat_gate))
+    if "backward" not in memo:
+        plan = block_plan(rows)
+        programs = enough_programs(len(rows), plan, PROGRAMS, z.device)
+        memo["backward"] = programs, Launch(backward_kernel, (programs,), dict(plan))
+    programs, launch = memo["backward"]
     partials = torch.empty(1 if gate is None else 2, programs, z.shape[-1], dtype=torch.float32, device=z.device)
-    backward_kernel[(programs,)](
-        d_rows,
-        rows,
-        gain.contiguous(),
-        contiguous(gate),
-        dz,
-        partials,
-        eps,
-        len(rows),
-        rows.stride(0),
-        d_rows.stride(0),
-        **plan,
-    )
+    launch(d_rows, rows, flat_gain, flat_gate, dz, partials, eps, len(rows), rows.stride(0), d_rows.stride(0))
     sums = partials.sum(1)
     d_gate = gain.new_empty(0) if gate is None else sums[1].to(gate.dtype, copy=True)
     return dz, sums[0].to(gain.dtype, copy=True), d_gate
 
 
-@gated_rms_norm_backward.register_fake
-def _(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> tuple[Tensor, ...]:
+def _empty_gradients(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> tuple[Tensor, ...]:
     d_gate = gain.new_empty(0) if gate is None else torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     dz = torch.empty(z.shape, dtype=z.dtype, device=z.device)
     return dz, torch.empty(gain.shape, dtype=gain.dtype, device=gain.device), d_gate
@@ -103,6 +124,7 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return dz, d_gain, None if gate is None else d_gate, None
 
 
+operator(gated_rms_norm_backward, _empty_gradients)
 differentiable_operator(gated_rms_norm, _empty_rows, _setup_context, _backward)
 
 
