@@ -280,8 +280,33 @@ def read_meta(directory: Path) -> dict[str, Any] | None:
         meta = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CorpusError(f"{path} is damaged; run `rela prepare --force`") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise CorpusError(f"{path} is of another format, wanted {FORMAT}; run `rela prepare --force`")
+    if not is_manifest(meta):
+        raise CorpusError(f"{path} is damaged; run `rela prepare --force`")
     return meta
+
+
+def is_manifest(meta: dict[str, Any]) -> bool:
+    """Whether a mapping has all that the manifest of a preparation says, each of its type."""
+
+    def has(values: Any, types: dict[str, Any]) -> bool:
+        return isinstance(values, dict) and all(isinstance(values.get(name), kind) for name, kind in types.items())
+
+    number = (int, float)
+    counts = dict.fromkeys(("source_tokens", "target_tokens", "longest_source", "longest_target"), int)
+    split = {**counts, "weights": list, "shards": list}
+    file = {"name": str, "bytes": int, "modified": int, "sha256": str}
+    return (
+        has(meta, {"settings": dict, "inputs": list, "vocabulary": dict, "splits": dict})
+        and has(meta["vocabulary"], {"size": int, "sha256": str})
+        and bool(re.fullmatch(rf"{IDS}(-\d+)?", str(meta.get("ids", IDS))))
+        and all(has(facts, split) for facts in meta["splits"].values())
+        and all(has(facts.get("checksums", {}), {}) for facts in meta["splits"].values())
+        and all(isinstance(size, int) and size >= 0 for facts in meta["splits"].values() for size in facts["shards"])
+        and all(isinstance(weight, number) for facts in meta["splits"].values() for weight in facts["weights"])
+        and all(has(item, {"split": str, "weight": number}) for item in meta["inputs"])
+        and all(has(item.get(side), file) for item in meta["inputs"] for side in ("source", "target"))
+    )

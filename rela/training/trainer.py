@@ -161,6 +161,7 @@ class Trainer:
             warnings.warn(f"{wrong}; {goes_on}", stacklevel=2)
         for folder in (self.directory, self.checkpoints.directory):
             remove_leftovers(folder)
+        self.checkpoints.prune()  # which a killed run may not have come to
         shutil.rmtree(self.directory / PARTS, ignore_errors=True)
 
     def say_what_runs(self) -> None:

@@ -99,6 +99,29 @@ def test_the_fingerprint_tells_order_pairing_and_weights(config, tmp_path):
     assert fingerprint(pairs) == found[0]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocabulary": 3},
+        {"vocabulary": {"size": "60", "sha256": ""}},
+        {"splits": []},
+        {"splits": {"train": {}}},
+        {"inputs": {}},
+        {"inputs": [{"split": "train"}]},
+        {"settings": None},
+        {"ids": "../ids"},
+        {"ids": 7},
+    ],
+)
+def test_a_manifest_of_wrong_types_is_one_line(config, tmp_path, change):
+    prepare(config())
+    path = tmp_path / "prepared" / "meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    for call in (lambda: PreparedCorpus.open(tmp_path / "prepared", "train"), lambda: prepare(config())):
+        with pytest.raises(CorpusError, match=r"meta\.json is damaged; run `rela prepare --force`"):
+            call()
+
+
 def test_wide_vocabularies_keep_their_ids(tmp_path):
     from rela.data.shards import ShardWriter, shard_files
 

@@ -135,12 +135,13 @@ def test_preparing_by_force(folder, process, kill):
     while kills < KILLS:
         shutil.rmtree(directory)
         shutil.copytree(folder / "before", directory)
-        kills += kill(whole, *new).killed
+        ending = kill(whole, *new)
+        kills += ending.killed
         corpus = PreparedCorpus.open(directory, "train")
         pairs = [corpus.pair(number) for number in range(len(corpus))]  # each shard is compared with its checksum
         assert len(pairs) == 200
         left = {path.name: path.read_bytes() for path in corpus.folder.iterdir()}
-        found["new" if left == {name: wanted[name] for name in left} else "old"] += 1
+        found["new" if left == {name: wanted[name] for name in left} else "old"] += ending.killed
         assert left in ({name: wanted[name] for name in left}, {name: before[name] for name in left})
         del corpus, pairs
         finished(process, *new)
@@ -197,11 +198,12 @@ def test_averaging(folder, process, kill):
     while kills < KILLS:
         finished(process, "average", checkpoints[0], "--out", out)
         assert (out / WEIGHTS).read_bytes() == old
-        kills += kill(whole, *command).killed
+        ending = kill(whole, *command)
+        kills += ending.killed
         load_folder(out)
         left = (out / WEIGHTS).read_bytes()
         assert left in (old, wanted)
-        found["old" if left == old else "new"] += 1
+        found["old" if left == old else "new"] += ending.killed
         finished(process, *command)
         assert (out / WEIGHTS).read_bytes() == wanted
         assert not hidden(out.parent)
