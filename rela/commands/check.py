@@ -36,6 +36,10 @@ def check(
     pairs: Annotated[
         int | None, typer.Option(help="With --calibrate: trusted pairs to use, 1,000 if left out.")
     ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(help="With --calibrate: pairs to be checked are of the same domain, or (if left out) of another."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Find bad translations: one score a pair (high is bad), words without a source, words left untranslated.
@@ -44,15 +48,17 @@ def check(
     `rela check runs/de-en/model new.de new.en --reverse runs/en-de/model --format jsonl`
     """
     check_format(format, "tsv", "jsonl")
-    if pairs is not None and not calibrate:
-        raise ValueError("--pairs says how many trusted pairs to use; give --calibrate too")
+    if (pairs is not None or domain is not None) and not calibrate:
+        raise ValueError("--pairs and --domain say how to calibrate; give --calibrate too")
     if calibrate and (out is not None or page is not None):
         raise ValueError("--calibrate writes into the model folder only; leave out --out and --page")
     check_outputs([out, page], [source, target], [model, *([reverse] if reverse else [])])
     forward = load_models([str(model)], device).popitem()[1]
     backward = None if reverse is None else load_models([str(reverse)], device).popitem()[1]
     if calibrate:
-        fit(forward, backward, source, target, pairs)
+        from rela.filtering.detector import TRUSTED
+
+        fit(forward, backward, text_pairs(source, target, pairs or TRUSTED), domain or "other")
         return
     from rela.filtering.check import Checker
 
@@ -71,14 +77,13 @@ def check(
             write_page(page, checks, calibrated=checker.detector is not None)
 
 
-def fit(forward: Translator, backward: Translator | None, source: Path, target: Path, limit: int | None) -> None:
+def fit(forward: Translator, backward: Translator | None, trusted: list[tuple[str, str]], domain: str) -> None:
     """Fit the detectors of a model folder: of the model alone and, if there is a reverse model, of both."""
-    from rela.filtering.detector import TRUSTED, save_detectors
     from rela.filtering.detector import calibrate as run
+    from rela.filtering.detector import save_detectors
 
-    trusted = text_pairs(source, target, limit or TRUSTED)
     assert forward.folder is not None
-    detectors = run(forward, backward, trusted)
+    detectors = run(forward, backward, trusted, domain)
     save_detectors(forward.folder, detectors)
     for name, detector in detectors.items():
         found = "  ".join(f"{kind} {value:.3f}" for kind, value in detector.auroc.items())

@@ -22,7 +22,7 @@ from rela.analysis.words import word_index
 from rela.decoding.translate import PairTooLong, Translator
 from rela.files import write_text
 from rela.filtering.detection import auroc
-from rela.filtering.features import IdPair, PairView, feature_names, view_pairs
+from rela.filtering.features import OF_DOMAIN, IdPair, PairView, feature_names, view_pairs
 from rela.filtering.fingerprint import model_fingerprint
 from rela.filtering.noise import ALL_NOISES, Pair, make_noise
 from rela.model.folder import ModelFolderError
@@ -31,6 +31,7 @@ DETECTOR = "check.json"
 PENALTY = 1.0
 """On the squared weights, beside a loss that is a sum over pairs."""
 LARGEST = 5.0
+DOMAINS = ("other", "same")
 TRUSTED = 1000
 """Trusted pairs a detector is fitted on, unless told otherwise."""
 FALSE_ALARMS = {"notice": 0.05, "warn": 0.01}
@@ -46,6 +47,8 @@ class Detector:
     deviation: tuple[float, ...]
     weights: tuple[float, ...]
     bias: float
+    domain: str = "same"
+    """Of the pairs to be checked: "same" as the trusted ones, or "other", where log-probabilities have no weight."""
     references: tuple[str, ...] = ("", "")
     """The other source of `contrast` and, for the backward model, the other target."""
     thresholds: dict[str, float] = field(default_factory=dict)
@@ -99,12 +102,15 @@ def names_of(forward: Translator, backward: Translator | None) -> tuple[str, ...
 
 
 def calibrate(
-    forward: Translator, backward: Translator | None, pairs: Sequence[Pair], seed: int = 1
+    forward: Translator, backward: Translator | None, pairs: Sequence[Pair], domain: str = "other", seed: int = 1
 ) -> dict[str, Detector]:
     """Detectors fitted on trusted pairs and noise made of them: "alone" and, with a backward model, "both".
 
+    `domain` is that of the pairs to be checked: "same" as the trusted ones, or "other", which leaves out OF_DOMAIN.
     Thresholds and AUROC come from every fifth pair, which is kept out of the fit.
     """
+    if domain not in DOMAINS:
+        raise ValueError(f"domain is {domain!r}; wanted one of {', '.join(DOMAINS)}")
     pairs = [pair for pair in pairs if scorable(forward, backward, pair)]
     if len(pairs) < 20:
         raise ValueError(f"there are {len(pairs)} trusted pairs to fit a detector on; wanted at least 20")
@@ -125,17 +131,20 @@ def calibrate(
         features = features_of(there, back)
         if len(features):
             learnt[kind], held[kind] = features[~kept_out], features[kept_out]
-    alone = fit_detector(names_of(forward, None), learnt, held)
+    alone = fit_detector(names_of(forward, None), learnt, held, domain)
     shared = {"references": references, "words": words, "trusted": len(pairs)}
     detectors = {"alone": replace(alone, **shared)}  # type: ignore[arg-type]
     if backward is not None:
-        both = fit_detector(names_of(forward, backward), learnt, held)
+        both = fit_detector(names_of(forward, backward), learnt, held, domain)
         detectors["both"] = replace(both, **shared, reverse=model_fingerprint(backward))  # type: ignore[arg-type]
     return detectors
 
 
 def fit_detector(
-    names: tuple[str, ...], learnt: dict[str, NDArray[np.float64]], held: dict[str, NDArray[np.float64]]
+    names: tuple[str, ...],
+    learnt: dict[str, NDArray[np.float64]],
+    held: dict[str, NDArray[np.float64]],
+    domain: str = "other",
 ) -> Detector:
     """The regression over the first features, as many as there are names; `learnt` and `held` are [N, F] by kind."""
     learnt, held = ({kind: values[:, : len(names)] for kind, values in part.items()} for part in (learnt, held))
@@ -143,7 +152,7 @@ def fit_detector(
     noisy = np.concatenate([values for kind, values in learnt.items() if kind != "trusted"])
     deviation = np.concatenate([clean, noisy]).std(0)
     scale = np.where(deviation > 1e-9, deviation, 1.0)
-    detector = Detector(names, tuple(clean.mean(0).tolist()), tuple(scale.tolist()), (0.0,) * len(names), 0.0)
+    detector = Detector(names, tuple(clean.mean(0).tolist()), tuple(scale.tolist()), (0.0,) * len(names), 0.0, domain)
     detector = fit_weights(detector, clean, noisy)
     scores = {kind: detector.score(values) for kind, values in held.items()}
     return replace(
@@ -217,6 +226,8 @@ def fit_weights(
     """Weights and bias by Newton's method; all trusted pairs together count as much as all noisy ones."""
     features = np.concatenate([clean, noisy])
     z = np.clip((features - np.array(detector.mean)) / np.array(detector.deviation), -LARGEST, LARGEST)
+    if detector.domain == "other":
+        z *= [name.removeprefix("reverse ") not in OF_DOMAIN for name in detector.names]  # the penalty makes them 0
     z = np.concatenate([z, np.ones((len(z), 1))], axis=1)
     label = np.repeat([0.0, 1.0], [len(clean), len(noisy)])
     count = np.where(label == 1, len(label) / (2 * len(noisy)), len(label) / (2 * len(clean)))

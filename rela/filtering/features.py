@@ -26,8 +26,19 @@ IdPair = tuple[list[int], list[int]]
 UNSEEN = 0.2
 """A source subword that gets less than this much of the layer's attention, where 1 is a target subword's whole row."""
 WORST = 0.25
-"""Share of the target's subwords, the least probable ones, whose mean log-probability is a number of its own."""
-PLAIN = ("log_prob", "worst_log_prob", "contrast", "length_ratio", "repeated", "copied")
+"""Share of the target's subwords, the lowest ones, whose mean is a number of its own."""
+PLAIN = (
+    "log_prob",
+    "worst_log_prob",
+    "contrast",
+    "worst_contrast",
+    "explained",
+    "length_ratio",
+    "repeated",
+    "copied",
+)
+OF_DOMAIN = ("log_prob", "worst_log_prob")
+"""Numbers that are low on text of another domain, however good the translation is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +73,8 @@ def feature_names(layers: int, heads: int) -> list[str]:
     """The names of a pair's numbers, as seen by one model.
 
     - log_prob: of the target, for each subword; worst_log_prob: the mean of the least probable quarter
-    - contrast: log_prob minus that with the reference source
+    - contrast: log_prob minus that with the reference source; worst_contrast: the mean of its lowest quarter
+    - explained: contrast as a share of the log-probability with the reference source, so that rare words count alike
     - length_ratio: log of target subwords by source subwords; repeated: share of target bigrams that were there before
     - copied: share of target subwords that are in the source too
     - of each layer: end, the share of attention on the source's </s>; unseen, the share of source subwords that get
@@ -118,10 +130,11 @@ def make_view(
     unseen = (coverage < UNSEEN).double().mean(-1) if source else end.new_zeros(len(end))
     crowded = (coverage - 1.5).clamp_min(0).sum(-1) / max(len(target), 1)
     by_head = null.mean(-1)
-    worst = np.sort(log_probs)[: max(1, round(WORST * len(log_probs)))].mean()
     contrast = float(log_probs.mean() - plain.mean())
+    explained = np.clip(contrast / max(-float(plain.mean()), 1e-9), -1.0, 1.0)
     ratio = np.log((len(target) + 1) / (len(source) + 1))
-    numbers = [log_probs.mean(), worst, contrast, ratio, repeated(target), copied(source, target)]
+    numbers = [log_probs.mean(), lowest(log_probs), contrast, lowest(log_probs - plain), explained]
+    numbers += [ratio, repeated(target), copied(source, target)]
     by_layers = [tensor.cpu().numpy().ravel() for tensor in (end, unseen, crowded, by_head)]
     return PairView(
         null=by_head.cpu().numpy(),
@@ -131,6 +144,11 @@ def make_view(
         coverage=coverage.cpu().numpy(),
         features=np.concatenate([numbers, *by_layers]).astype(np.float64),
     )
+
+
+def lowest(values: NDArray[Any]) -> float:
+    """The mean of the lowest quarter."""
+    return float(np.sort(values)[: max(1, round(WORST * len(values)))].mean())
 
 
 def repeated(ids: list[int]) -> float:

@@ -82,6 +82,16 @@ def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, dete
         load_detectors(tmp_path / "there")
 
 
+def test_log_probabilities_have_no_weight_on_another_domain(detectors):
+    weights = dict(zip(detectors["both"].names, detectors["both"].weights, strict=True))
+    assert weights["log_prob"] == weights["reverse worst_log_prob"] == 0.0
+    assert weights["explained"] != 0.0
+    same = calibrate(tiny_translator(), None, TRUSTED[:20], "same")["alone"]
+    assert dict(zip(same.names, same.weights, strict=True))["log_prob"] != 0.0
+    with pytest.raises(ValueError, match="domain is 'mine'"):
+        calibrate(tiny_translator(), None, TRUSTED, "mine")
+
+
 def test_names_and_features_are_equally_many(detectors):
     assert len(names_of(tiny_translator(), None)) == len(detectors["alone"].weights)
     assert len(names_of(tiny_translator(), tiny_translator())) == len(detectors["both"].weights)

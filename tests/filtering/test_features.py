@@ -57,6 +57,8 @@ def test_attention_by_hand():
     assert found["crowded 1"] == 0.0
     assert found["end 1"] == pytest.approx((0.25 + 0 + 0.5) / 3)
     assert (found["contrast"], found["log_prob"], found["worst_log_prob"]) == (1.0, -2.0, -3.0)
+    assert found["worst_contrast"] == 1.0
+    assert found["explained"] == pytest.approx(1 / 3), "of −3 with the reference, 1 is explained"
     assert found["length_ratio"] == pytest.approx(np.log(3 / 4))
 
 
