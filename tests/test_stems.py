@@ -25,6 +25,7 @@ SUITES = {
     "attention/test_hugging_face_training.py": "Trainer, LoRA, torch.compile and offloading of exchanged models",
     "attention/test_null_attention.py": "rows without a key, of every kind",
     "commands/test_explore.py": "rela explore, which serves until it is interrupted",
+    "server/test_dockerfile.py": "Dockerfile and .dockerignore",
     "server/test_load.py": "the server under load, with rude clients; benchmarks/server.py measures it",
     "server/test_openapi.py": "requests made from the server's own description",
     "explorer/test_browser.py": "the scripts under rela/explorer/static",
@@ -72,6 +73,7 @@ COVERED = {
     ],
     "tests/web/test_gate.py": ["rela/web/refused.py"],
     "tests/server/test_app.py": ["rela/server/api.py", "rela/server/limits.py", "rela/server/schemas.py"],
+    "tests/server/test_libretranslate.py": ["rela/server/texts.py"],
     "tests/server/test_models.py": ["rela/server/languages.py"],
     "tests/explorer/test_server.py": ["rela/web/replies.py"],
     "tests/export/test_write.py": [

@@ -12,6 +12,8 @@ from rela.server.models import Pair, Search, ServedModel, ServedModels
 from rela.server.schemas import (
     AlignAnswer,
     Asked,
+    CheckAnswer,
+    CheckedPair,
     Error,
     Hypothesis,
     ModelDescription,
@@ -89,6 +91,13 @@ def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:
             read_from=str(model.aligner.choice),
             chosen=model.aligner.chosen,
         )
+
+    @router.post("/check")
+    async def check(asked: PairsRequest) -> CheckAnswer:
+        """Bad translations and their words, as `rela check` finds them with this model alone."""
+        model, pairs = find(asked), pairs_of(asked, settings)
+        checks = [CheckedPair.model_validate(found.row()) for found in await model.check(pairs)]
+        return CheckAnswer(model=model.name, calibrated=model.checker.detector is not None, checks=checks)
 
     return router
 

@@ -1,7 +1,8 @@
 """LibreTranslate's interface, so that its clients work: /translate, /languages, /detect and what they ask besides.
 
-A request is JSON, a form (urlencoded or multipart) or a query string. A text may have several lines; each line is
-translated by itself, and the line structure is kept. Languages are not detected: a source "auto" is refused.
+A request is JSON, a form (urlencoded or multipart) or a query string. A text may have several sentences and lines; each
+sentence is translated by itself, and what stands between them is kept. The tags of HTML are kept as `rela translate`
+keeps them. Languages are not detected: a source "auto" is refused.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from rela.markup.documents import parse_document
-from rela.markup.translate import PassageTranslator
 from rela.server.keys import check_key, key_of
 from rela.server.languages import name_of
 from rela.server.limits import check_texts
 from rela.server.models import Search, ServedModel, ServedModels
 from rela.server.schemas import Error
 from rela.server.settings import ServerSettings
+from rela.server.texts import Layout
 from rela.web.refused import Busy, Refused
 from rela.web.replies import refusal
 
@@ -34,7 +34,7 @@ FIELDS = {
     },
     "source": {"type": "string", "description": "Code of the source language.", "example": "en"},
     "target": {"type": "string", "description": "Code of the target language.", "example": "de"},
-    "format": {"type": "string", "enum": ["text", "html"], "description": "html keeps its tags."},
+    "format": {"type": "string", "enum": ["text", "html"], "description": "html keeps tags in their places."},
     "alternatives": {"type": "integer", "minimum": 0, "description": "Further translations of each text."},
     "api_key": {"type": "string", "description": "Where the server wants one."},
 }
@@ -141,14 +141,14 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
     if source == "auto":
         raise Refused(f"source is auto, and this server detects no languages; wanted {sources_of(models)}")
     if (kind := as_text(fields, "format", "text")) not in ("text", "html"):
-        raise Refused(f"format is {kind[:40]!r}; this server takes text and html")
+        raise Refused(f"format is {kind[:40]!r}; wanted text or html")
     alternatives = as_number(fields, "alternatives", settings.max_beam - 1)
-    model = models.find(None, source, target)
-    check_texts(texts, settings, count=sum(text.count("\n") + 1 for text in texts))
-    if kind == "html" and alternatives:
+    if alternatives and kind == "html":
         raise Refused(f"alternatives is {alternatives}; wanted 0 with format html")
+    model = models.find(None, source, target)
+    check_texts(texts, settings)
     if kind == "html":
-        found = [[text] for text in await translate_pages(model, texts)]
+        found = [[page] for page in await model.translate_html(texts)]
     else:
         found = await translate_texts(model, texts, alternatives)
     answers: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}
@@ -158,16 +158,34 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
 
 
 async def translate_texts(model: ServedModel, texts: list[str], alternatives: int) -> list[list[str]]:
-    """Of each text the best translation and `alternatives` others; the n-th best has the n-th best of each line."""
-    lines = [text.split("\n") for text in texts]
+    """Of each text the best translation and `alternatives` others: the n-th has the n-th best of each sentence."""
+    layouts = [Layout.of(text) for text in texts]
+    sentences = [sentence for layout in layouts for sentence in layout.sentences]
+    check_texts(sentences, model.settings)
     nbest = 1 + alternatives
     beam = nbest if nbest > model.decode.beam else None
-    found = iter(await model.translate([line for text in lines for line in text], Search(beam, nbest)))
+    found = iter(await model.translate(sentences, Search(beam, nbest)) if sentences else [])
     answers = []
-    for text in lines:
-        of_lines = [next(found) for _ in text]
-        ranks = range(max(len(best) for best in of_lines))
-        answers.append(["\n".join(best[min(rank, len(best) - 1)].text for best in of_lines) for rank in ranks])
+    for layout in layouts:
+        best = [[one.text for one in next(found)] for _ in layout.sentences]
+        ranks = range(max((len(ranked) for ranked in best), default=1))
+        answers.append([layout.fill([ranked[min(rank, len(ranked) - 1)] for ranked in best]) for rank in ranks])
+    return answers
+
+
+async def translate_texts(model: ServedModel, texts: list[str], alternatives: int) -> list[list[str]]:
+    """Of each text the best translation and `alternatives` others: the n-th has the n-th best of each sentence."""
+    layouts = [Layout.of(text) for text in texts]
+    sentences = [sentence for layout in layouts for sentence in layout.sentences]
+    check_texts(sentences, model.settings)
+    nbest = 1 + alternatives
+    beam = nbest if nbest > model.decode.beam else None
+    found = iter(await model.translate(sentences, Search(beam, nbest)) if sentences else [])
+    answers = []
+    for layout in layouts:
+        best = [[one.text for one in next(found)] for _ in layout.sentences]
+        ranks = range(max((len(ranked) for ranked in best), default=1))
+        answers.append([layout.fill([ranked[min(rank, len(ranked) - 1)] for ranked in best]) for rank in ranks])
     return answers
 
 

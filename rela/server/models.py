@@ -12,6 +12,9 @@ from rela.alignment.choose import Aligner
 from rela.config import DecodeConfig
 from rela.decoding.translate import Scored, Translation, Translator, with_options
 from rela.evaluation.alignment import Link
+from rela.filtering.check import Checker, PairCheck
+from rela.markup.documents import parse_document, translate_document
+from rela.markup.translate import PassageTranslator
 from rela.server.batching import BatchDone, Batcher, Task
 from rela.server.languages import pair_of
 from rela.server.settings import ServerSettings
@@ -40,11 +43,12 @@ class ServedModel:
     ) -> None:
         self.name, self.translator, self.settings = name, translator, settings
         self.source, self.target = languages_of(name, translator)
-        self.aligner = Aligner(translator)
+        self.aligner, self.checker = Aligner(translator), Checker(translator)
         options = {} if settings.precision is None else {"precision": settings.precision}
         self.decode: DecodeConfig = with_options(translator.config.decode, options)
         if self.decode.sampling:
             raise ValueError(f"the config of {name} asks for sampling; a server gives the best translation it finds")
+        self.passages = PassageTranslator(translator, precision=self.decode.precision)
         self.batcher = Batcher(
             self.compute,
             name=name,
@@ -61,6 +65,21 @@ class ServedModel:
             raise Refused(f"nbest is {search.nbest}; wanted at most the beam, {beam}")
         self.check_lengths("text", lines)
         return await self.batcher.submit(Task("translate", tuple(dataclasses.asdict(search).items())), lines)
+
+    async def translate_html(self, pages: list[str]) -> list[str]:
+        """Pages of HTML in the other language, each tag once, as `rela translate` writes them."""
+        passages = [passage for page in pages for passage in parse_document(page, "html").passages]
+        sentences = self.passages.sentences(passages)
+        if len(sentences) > self.settings.max_texts:
+            most = self.settings.max_texts
+            raise Refused(f"the request has {len(sentences):,} sentences; wanted at most {most:,}", 413)
+        self.check_lengths("sentence", sentences)
+        return await self.batcher.submit(Task("html", alone=True), pages)
+
+    async def check(self, pairs: list[Pair]) -> list[PairCheck]:
+        """How good each target is as a translation of its source, and which of its words are in doubt."""
+        self.check_pairs(pairs)
+        return await self.batcher.submit(Task("check"), pairs)
 
     async def score(self, pairs: list[Pair]) -> list[Scored]:
         """The log-probability of each target given its source."""
@@ -99,6 +118,10 @@ class ServedModel:
             return scores
         if task.name == "align":
             return [sorted(links) for links in self.aligner.align(*zip(*items, strict=True))]
+        if task.name == "check":
+            return list(self.checker.check(items))
+        if task.name == "html":
+            return [translate_document(page, "html", self.passages) for page in items]
         return [work() for work in items]
 
     def compute_translations(

@@ -96,6 +96,37 @@ class AlignAnswer(BaseModel):
     chosen: bool = Field(description="Whether these were chosen for this model; `rela fit-aligner` does it.")
 
 
+class CheckedWord(BaseModel):
+    """One word of a pair; see `rela check`."""
+
+    word: str
+    null: float | None
+    log_prob: float | None
+    attention: float | None
+    flagged: bool = Field(description="A target word without a source, or a source word left untranslated.")
+
+
+class CheckedPair(BaseModel):
+    """What is known of one pair; a pair with a problem has no numbers."""
+
+    problem: str
+    score: float | None = Field(description="High is bad; from 0 to 1 if the model is calibrated.")
+    verdict: str = Field(description="ok, notice or warn; empty if the model is not calibrated.")
+    log_prob: float | None
+    contrast: float | None
+    null_rate: float | None
+    target_words: list[CheckedWord] | None
+    source_words: list[CheckedWord] | None
+
+
+class CheckAnswer(BaseModel):
+    """How good each target is as a translation of its source."""
+
+    model: str
+    calibrated: bool = Field(description="Whether `rela check --calibrate` was run; if not, no word is marked.")
+    checks: list[CheckedPair]
+
+
 class ModelDescription(BaseModel):
     """A model of this server."""
 

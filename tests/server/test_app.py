@@ -101,6 +101,16 @@ def test_links_are_those_of_the_command(client, folders, texts, capsys):
     ]
 
 
+def test_checks_are_those_of_the_command(client, folders, texts, capsys):
+    rows = [json.loads(line) for line in command(capsys, "check", folders["en-de"], *texts, "--format", "jsonl")]
+    left_out = ("line", "source", "target", "reverse", "null_by_head")
+    expected = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
+    pairs = [{"source": source, "target": target} for source, target in PAIRS]
+    assert asked_alone_and_together(client, "/v1/check", "pairs", pairs, "checks") == expected
+    assert client.post("/v1/check", json={"pairs": pairs[:1]}).json()["calibrated"] is False
+    assert {row["problem"] for row in expected} == {"", "empty"}
+
+
 def test_models_are_found_by_name_and_by_language(client, translators):
     listed = client.get("/v1/models").json()
     assert [(model["name"], model["source"], model["target"]) for model in listed] == [

@@ -5,7 +5,12 @@ import urllib.parse
 import urllib.request
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rela.markup.documents import translate_document
+from rela.markup.translate import PassageTranslator
+from rela.server.texts import Layout
 from tests.server.conftest import refused
 
 ASKED = {"q": "The dog sleeps .", "source": "en", "target": "de"}
@@ -65,7 +70,32 @@ def test_several_texts_come_back_as_several(client, best):
 def test_lines_are_translated_one_by_one_and_kept(client, best):
     lines = ["The dog .", "", "  ", "The cat ."]
     answer = client.post("/translate", data={**ASKED, "q": "\n".join(lines)}).json()
-    assert answer["translatedText"] == "\n".join(best(line) for line in lines)
+    assert answer["translatedText"] == "\n".join(best(line) or line for line in lines)
+
+
+def test_sentences_of_a_line_are_translated_one_by_one(client, best):
+    answer = client.post("/translate", json={**ASKED, "q": "  The dog sleeps.  The cat sings!\n\nA dog. \n"}).json()
+    one, two, three = (best(sentence) for sentence in ("The dog sleeps.", "The cat sings!", "A dog."))
+    assert answer["translatedText"] == f"  {one}  {two}\n\n{three} \n"
+
+
+@given(st.text(alphabet="aB. \n!\t,", max_size=60))
+def test_a_layout_keeps_what_stands_between_sentences(text):
+    layout = Layout.of(text)
+    assert layout.fill(layout.sentences) == text
+    assert "".join(layout.gaps).strip() == ""
+    assert not any("\n" in sentence for sentence in layout.sentences)
+
+
+def test_html_is_translated_as_the_command_does_it(client, translators):
+    page = '<p class="green">The <b>dog</b> sleeps. A cat &amp; a dog.</p><script>var dog = 1;</script>\n<p></p>'
+    expected = translate_document(page, "html", PassageTranslator(translators["en-de"]))
+    assert client.post("/translate", json={**ASKED, "q": page, "format": "html"}).json() == {"translatedText": expected}
+    assert '<p class="green">' in expected
+    pages = client.post("/translate", json={**ASKED, "q": [page, ""], "format": "html"}).json()
+    assert pages == {"translatedText": [expected, ""]}
+    form = client.post("/translate", data={**ASKED, "q": page, "format": "html"}).json()
+    assert form == {"translatedText": expected}
 
 
 def test_alternatives_are_the_next_best(client, translators):
@@ -101,7 +131,10 @@ def test_the_languages_are_those_of_the_models(client):
         ({"q": [1]}, "q is missing"),
         ({"q": {"a": "b"}}, "q is missing"),
         ({"q": "x" * 100_001}, "100,001 characters"),
-        ({"q": "x\n" * 300}, "301 sentences"),
+        ({"q": "x\n" * 300}, "300 sentences"),
+        ({"q": "<p>x</p>" * 300, "format": "html"}, "300 sentences"),
+        ({"q": f"<p>{'dog ' * 200}</p>", "format": "html"}, "sentence 1 has"),
+        ({"q": "x", "format": "html", "alternatives": 1}, "wanted 0 with format html"),
         ({"q": "dog " * 200}, "subwords"),
         ({"format": "docx"}, "format is 'docx'"),
         ({"alternatives": 8}, "from 0 to 7"),
