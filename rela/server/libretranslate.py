@@ -173,33 +173,6 @@ async def translate_texts(model: ServedModel, texts: list[str], alternatives: in
     return answers
 
 
-async def translate_texts(model: ServedModel, texts: list[str], alternatives: int) -> list[list[str]]:
-    """Of each text the best translation and `alternatives` others: the n-th has the n-th best of each sentence."""
-    layouts = [Layout.of(text) for text in texts]
-    sentences = [sentence for layout in layouts for sentence in layout.sentences]
-    check_texts(sentences, model.settings)
-    nbest = 1 + alternatives
-    beam = nbest if nbest > model.decode.beam else None
-    found = iter(await model.translate(sentences, Search(beam, nbest)) if sentences else [])
-    answers = []
-    for layout in layouts:
-        best = [[one.text for one in next(found)] for _ in layout.sentences]
-        ranks = range(max((len(ranked) for ranked in best), default=1))
-        answers.append([layout.fill([ranked[min(rank, len(ranked) - 1)] for ranked in best]) for rank in ranks])
-    return answers
-
-
-async def translate_pages(model: ServedModel, pages: list[str]) -> list[str]:
-    """HTML documents or fragments in the other language, every tag once."""
-    passages = PassageTranslator(model.translator, precision=model.decode.precision)
-    documents = [parse_document(page, "html") for page in pages]
-    model.check_lengths("sentence", passages.sentences([part for page in documents for part in page.passages]))
-    found: list[str] = await model.run(
-        lambda: [page.fill(passages.translate(page.passages, page.escape)) for page in documents]
-    )
-    return found
-
-
 def read_fields(request: Request, body: bytes) -> dict[str, Any]:
     """The fields of a request, whichever way they came."""
     kind = request.headers.get("content-type", "")
