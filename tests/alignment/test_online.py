@@ -15,7 +15,7 @@ from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
 from tests.tiny_models import subwords, tiny_translator, toy_pairs
 
-LINES = ["", *(source for source, _ in toy_pairs(4))]
+LINES = ["", *(source for source, _ in toy_pairs(3))]
 SEARCHES = [
     {"beam": 3, "batch_tokens": 40},
     {"beam": 1},
@@ -55,7 +55,7 @@ def test_links_are_those_of_forced_decoding(kind, options):
                 forced = links.read(translator.subwords.encode(line), item.tokens, None)
                 compared += len(forced)
                 different += len(forced ^ item.links)
-    assert compared > 20
+    assert compared > 12
     assert different <= (0.1 * compared if options.get("precision") == "int8" else 0)
 
 

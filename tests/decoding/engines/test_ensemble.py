@@ -42,7 +42,7 @@ def two(make_translator) -> list[Translator]:
 
 def test_a_translation_has_the_mean_probability(two, sentences):
     together = Translator.ensemble(two)
-    lines = [line for line in sentences[5:9] if line.strip()]
+    lines = [line for line in sentences[6:9] if line.strip()]
     for precision in ("auto", "int8"):
         for line, (best,) in zip(lines, together.translate_nbest(lines, precision=precision), strict=True):
             if tuple(together.subwords.encode(best.text)) != best.tokens:
@@ -57,7 +57,7 @@ def test_a_translation_has_the_mean_probability(two, sentences):
 
 def test_the_same_model_twice_is_the_model(two, sentences):
     twice = Translator.ensemble([two[0], two[0]])
-    lines = sentences[5:9]
+    lines = sentences[6:9]
     assert twice.translate(lines) == two[0].translate(lines)
     assert Translator.ensemble([two[0]]) is two[0]
     links = [
