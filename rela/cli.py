@@ -35,6 +35,7 @@ SMALLER = "(smaller batches need less: --batch-tokens of translate, --set train.
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": learn.demo,
     "prepare": learn.prepare,
+    "config": learn.config,
     "train": learn.train,
     "average": learn.average,
     "translate": translate.translate,
@@ -64,7 +65,6 @@ DATA_COMMANDS: dict[str, Callable[..., None]] = {
 app = typer.Typer(
     name="rela",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -100,7 +100,8 @@ def main(arguments: list[str] | None = None) -> None:
     with interrupts.listening():
         try:
             set_up_streams()
-            code = app(renew(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+            words = renew(sys.argv[1:] if arguments is None else arguments)
+            code = app(words, prog_name="rela", standalone_mode=False)
             sys.stdout.flush()  # here, where a reader that went away is dealt with
         except SystemExit:
             raise

@@ -75,15 +75,63 @@ class Remembered:
 
 
 @contextlib.contextmanager
-def output_lines(path: Path | None) -> Iterator[Callable[[str], None]]:
-    """A writer of lines to stdout, or to a file that appears only when it is complete."""
-    if path is None or str(path) in ("-", "/dev/stdout"):  # whose file, opened again, would be emptied
-        yield lambda line: print(line, flush=True)
+def output_lines(path: Path | None, stage: str | None = None) -> Iterator[Callable[[str], None]]:
+    """A writer of lines to stdout, or to a file that appears only when it is complete.
+
+    With a `stage`, such as "translated", the lines are counted on a terminal that does not show them.
+    """
+    to_stdout = path is None or str(path) in ("-", "/dev/stdout")  # whose file, opened again, would be emptied
+    with counted(stage, shown=to_stdout and sys.stdout.isatty()) as count:
+        if path is None or to_stdout:
+
+            def write(line: str) -> None:
+                print(line, flush=True)
+                count()
+
+            yield write
+            return
+        if path.is_dir():  # found out now, and not when hours of work are to take its place
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
+
+            def write_to_file(line: str) -> None:
+                print(line, file=file)
+                count()
+
+            yield write_to_file
+
+
+@contextlib.contextmanager
+def counted(stage: str | None, shown: bool) -> Iterator[Callable[[], None]]:
+    """A function to call for each line that is done: counts on stderr, if that is a terminal without the lines."""
+    if stage is None or shown or not sys.stderr.isatty():
+        yield lambda: None
         return
-    if path.is_dir():  # found out now, and not when hours of work are to take its place
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
-        yield lambda line: print(line, file=file)
+    done, said = 0, 0.0
+    with progress_bars() as progress:
+
+        def count() -> None:
+            nonlocal done, said
+            done += 1
+            if time.monotonic() - said > 0.1:
+                said = time.monotonic()
+                progress(stage, done, None)
+
+        yield count
+        progress(stage, done, done)
+
+
+def prompted(lines: Iterable[str]) -> Iterator[str]:
+    """Lines that somebody types, each asked for by a prompt."""
+    print("one sentence a line; Ctrl-D ends", file=sys.stderr)
+    stream = iter(lines)
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        line = next(stream, None)
+        if line is None:
+            print(file=sys.stderr)
+            return
+        yield line
 
 
 def input_lines(path: Path | None) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rela
-from rela.cli import COMMANDS, DATA_COMMANDS, app
+from rela.cli import COMMANDS, DATA_COMMANDS, app, main
 from rela.errors import RunFailed
 from rela.terminal import check_format
 from tests.commands.cases import shell
@@ -39,6 +39,16 @@ def test_every_command_explains_itself(call, command):
 
 def test_the_version_is_told(call):
     assert call("--version") == (0, f"rela {rela.__version__}\n", "")
+
+
+def test_a_shell_completes_commands(capsys, monkeypatch):
+    monkeypatch.setenv("_RELA_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "rela tr")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    monkeypatch.setattr(sys, "argv", ["rela"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out.split() == ["train", "translate"]
 
 
 def test_without_a_command_the_help_is_shown(call):

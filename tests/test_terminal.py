@@ -1,5 +1,6 @@
 """What the command line shows and reads: lines of progress, lines in, lines out."""
 
+import io
 import shlex
 import subprocess
 import sys
@@ -41,6 +42,38 @@ def test_an_output_file_appears_when_it_is_complete(tmp_path):
         pass
     with pytest.raises(OSError, match="none/out"), terminal.output_lines(tmp_path / "none" / "out"):
         pass
+
+
+class Screen(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_that_a_terminal_does_not_show_are_counted_on_it(tmp_path, monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with terminal.output_lines(tmp_path / "out", "translated") as write:
+        for line in ("eins", "zwei", "drei"):
+            write(line)
+    assert "translated" in screen.getvalue()
+    assert "3/3" in screen.getvalue()
+    assert (tmp_path / "out").read_text() == "eins\nzwei\ndrei\n"
+
+
+def test_lines_are_not_counted_elsewhere(tmp_path, capfd):
+    with terminal.output_lines(tmp_path / "out", "translated") as write:
+        write("eins")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_typed_lines_are_prompted_for(capsys):
+    lines = terminal.prompted(["eins", "zwei"])
+    assert next(lines) == "eins"
+    assert capsys.readouterr().err == "one sentence a line; Ctrl-D ends\n> "
+    assert list(lines) == ["zwei"]
+    assert capsys.readouterr().err == "> > \n"
 
 
 @given(items=st.lists(st.integers()), size=st.integers(1, 5))

@@ -96,7 +96,7 @@ def align(
     trained = [] if aligner == "heads" or choice is not None or any(dev) else fitted_aligners(forward, backward)
     if aligner == "fitted" and not trained:
         raise ValueError(f"{model} has no trained aligner, or the reverse model has none; run rela fit-aligner --train")
-    with output_lines(out) as write:
+    with output_lines(out, "aligned") as write:
         pairs = paired_lines(source, target)
         if trained:
             found = align_corpus(trained[0], pairs, trained[1] if backward else None, symmetrise)

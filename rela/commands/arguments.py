@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rela.terminal import paired_lines
 
 if TYPE_CHECKING:
     from rela.report.parallel_text import ParallelText
@@ -34,15 +38,56 @@ def named_paths(specifications: list[str]) -> dict[str, str]:
     return paths
 
 
-def text_pairs(source: Path, target: Path, limit: int | None) -> list[tuple[str, str]]:
-    """Sentence pairs of two files, none of them empty; the first `limit` if that is given."""
+def text_pairs(source: Path, target: Path, limit: int | None, on_empty: str = "raise") -> list[tuple[str, str]]:
+    """Sentence pairs of two files; the first `limit` if that is given. An empty one is an error, or is kept."""
     from itertools import islice
 
     from rela.data.corpus import read_pairs
 
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; wanted at least 1")
-    return list(islice(read_pairs(source, target, "raise"), limit))
+    pairs = paired_lines(source, target) if on_empty == "keep" else read_pairs(source, target, "raise")
+    return list(islice(pairs, limit))
+
+
+class Measurable:
+    """Which pairs of a text can be measured by some models: not empty, and short enough; counts those that cannot."""
+
+    def __init__(self, translators: Iterable[Any], tokenised: bool) -> None:
+        self.translators, self.tokenised = list(translators), tokenised
+        self.left_out: list[str] = []
+
+    def numbers(self, source: Path, target: Path, pairs: list[tuple[str, str]]) -> list[int]:
+        """The numbers of the pairs of two files that can be measured, counted from 0."""
+        kept = []
+        for number, pair in enumerate(pairs):
+            if problem := self.problem(pair):
+                self.left_out.append(f"{source} and {target.name}, line {number + 1}: {problem}")
+            else:
+                kept.append(number)
+        if not kept:
+            raise ValueError(f"{source} and {target} have no pair that can be measured; {'; '.join(self.left_out[:1])}")
+        return kept
+
+    def problem(self, pair: tuple[str, str]) -> str:
+        """Why a pair cannot be measured; nothing if it can."""
+        from rela.analysis.capture import encode
+        from rela.decoding.translate import PairTooLong
+
+        if not all(side.strip() for side in pair):
+            return "empty"
+        try:
+            for translator in self.translators:
+                encode(translator, *pair, self.tokenised)
+        except PairTooLong as error:
+            return str(error)
+        return ""
+
+    def warn(self) -> None:
+        """Say how many pairs were left out, and why the first of them."""
+        if self.left_out:
+            count = f"{len(self.left_out)} pair{'s' * (len(self.left_out) > 1)} left out"
+            warnings.warn(f"{count}, the first: {self.left_out[0]}", stacklevel=2)
 
 
 def models_and_texts(words: list[str]) -> tuple[list[str], tuple[Path, Path] | None]:
@@ -73,7 +118,44 @@ class TextOptions:
     seed: int
 
 
-def parallel_text(source: Path, target: Path, options: TextOptions, pairs_tokenised: bool = False) -> ParallelText:
+def measurable_text(source: Path, target: Path, options: TextOptions, translators: Iterable[Any]) -> ParallelText:
+    """The text to measure without the pairs that no model can measure, which are counted in a warning.
+
+    Gold links and noisy pairs are left out with the pairs that they belong to.
+    """
+    from rela.report.parallel_text import ParallelText
+
+    text = parallel_text(source, target, options, on_empty="keep")
+    check = Measurable(translators, options.tokenised)
+    kept = check.numbers(source, target, list(text.pairs))
+    noisy = {}
+    for kind, files in map(noise_files, options.noise or ()):
+        pairs = list((text.noise or {})[kind])
+        usable = check.numbers(*files, pairs)
+        if kind == "shuffled":  # goes line by line with the pairs
+            usable = kept = sorted(set(kept) & set(usable))
+        noisy[kind] = [pairs[i] for i in usable]
+    gold, gold_pairs = text.gold, text.gold_pairs
+    if gold_pairs is not None and gold is not None and options.gold_source and options.gold_target:
+        usable = check.numbers(options.gold_source, options.gold_target, list(gold_pairs))
+        gold, gold_pairs = [gold[i] for i in usable], [gold_pairs[i] for i in usable]
+    elif gold is not None:
+        gold = [gold[i] for i in kept]
+    check.warn()
+    return ParallelText(
+        [text.pairs[i] for i in kept],
+        gold,
+        gold_pairs,
+        tokenised=text.tokenised,
+        gold_tokenised=text.gold_tokenised,
+        noise=noisy or None,
+        seed=text.seed,
+    )
+
+
+def parallel_text(
+    source: Path, target: Path, options: TextOptions, pairs_tokenised: bool = False, on_empty: str = "raise"
+) -> ParallelText:
     """The text to measure, read from its files; `pairs_tokenised` if --tokenised is about the pairs too."""
     from rela.evaluation.alignment import read_links
     from rela.report.parallel_text import ParallelText
@@ -84,12 +166,12 @@ def parallel_text(source: Path, target: Path, options: TextOptions, pairs_tokeni
     links = None if gold is None else read_links(gold, options.gold_one_based, options.gold_flipped)
     gold_pairs = None
     if options.gold_source and options.gold_target:
-        gold_pairs = text_pairs(options.gold_source, options.gold_target, None)
+        gold_pairs = text_pairs(options.gold_source, options.gold_target, None, on_empty)
     elif links is not None:
         links = links[: options.limit]
-    noisy = {kind: text_pairs(*files, options.limit) for kind, files in map(noise_files, options.noise or ())}
+    noisy = {kind: text_pairs(*files, options.limit, on_empty) for kind, files in map(noise_files, options.noise or ())}
     return ParallelText(
-        text_pairs(source, target, options.limit),
+        text_pairs(source, target, options.limit, on_empty),
         links,
         gold_pairs,
         tokenised=options.tokenised and pairs_tokenised and gold_pairs is None,

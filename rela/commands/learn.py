@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rela.commands.arguments import named_paths
-from rela.commands.options import ConfigFile, Overrides, PictureFile
+from rela.commands.options import ConfigFile, Kind, Overrides, PictureFile
 from rela.commands.outputs import check_only_ours, check_outputs, check_outside
 from rela.commands.pictures import picture_files, require_plots, save_as_asked
 from rela.terminal import end_interrupted, progress_bars
@@ -93,18 +93,19 @@ def prepare(
 def train(
     config: ConfigFile,
     overrides: Overrides = None,
+    kind: Kind = None,
     quiet: Annotated[bool, typer.Option(help="No progress line.")] = False,
 ) -> None:
     """Train a model, or go on with one that was interrupted.
 
-    Example: `rela train configs/demo.yaml --set train.steps=500`;
+    Example: `rela train configs/demo.yaml --kind softmax --set train.directory=runs/softmax`;
     on several processes: `torchrun --nproc-per-node 2 -m rela train …`
     """
     from rela.alignment.validation import choose_on_validation
     from rela.config import load_config
     from rela.training.trainer import train as run
 
-    settings = load_config(config, overrides or ())
+    settings = load_config(config, with_kind(kind, overrides))
     try:
         finished = run(settings, quiet)
         if os.environ.get("RANK", "0") == "0":  # one process of those that torchrun started
@@ -113,6 +114,22 @@ def train(
             print(finished)
     except KeyboardInterrupt:
         end_interrupted("interrupted; the same command goes on from the last checkpoint")
+
+
+def with_kind(kind: str | None, overrides: list[str] | None) -> list[str]:
+    """Overrides that choose one kind for all three attentions, before those that were given."""
+    chosen = [] if kind is None else [f"model.{type}_attention={kind}" for type in ("encoder", "decoder", "cross")]
+    return [*chosen, *(overrides or ())]
+
+
+def config(file: ConfigFile, overrides: Overrides = None, kind: Kind = None) -> None:
+    """Print the settings of an experiment as they will be used: what the file leaves out has its default.
+
+    Example: `rela config configs/demo.yaml --kind softmax`
+    """
+    from rela.config import config_text, load_config
+
+    print(config_text(load_config(file, with_kind(kind, overrides))), end="")
 
 
 def average(

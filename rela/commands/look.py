@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from rela.commands.arguments import TextOptions, load_models, models_and_texts, named_paths, parallel_text
+from rela.commands.arguments import (
+    TextOptions,
+    load_models,
+    measurable_text,
+    models_and_texts,
+    named_paths,
+    parallel_text,
+)
 from rela.commands.options import (
     Device,
     GoldFile,
@@ -72,7 +79,8 @@ def analyse(
 
     check_outside([out], named_paths(models).values())
     options = TextOptions(gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed)
-    text = parallel_text(source, target, options)
+    translators = load_models(models, device)
+    text = measurable_text(source, target, options, translators.values())
     names = dict(zip(named_paths(models), models, strict=True))
     used = {**vars(options), "device": None if device == "auto" else device}
     settings = {
@@ -86,7 +94,7 @@ def analyse(
     }
     with progress_bars() as progress:
         report = run(
-            load_models(models, device),
+            translators,
             text,
             out,
             examples=examples,

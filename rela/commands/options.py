@@ -15,6 +15,9 @@ ConfigFile = Annotated[Path, typer.Argument(help="YAML file with sections data, 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a value: --set train.steps=500 (repeatable).")
 ]
+Kind = Annotated[
+    str | None, typer.Option("--kind", help="Attention kind of encoder, decoder and cross attention, such as softmax.")
+]
 ModelFolder = Annotated[
     Path, typer.Argument(help="Model folder (model.safetensors, config.yaml, subwords.model) or folder of its run.")
 ]

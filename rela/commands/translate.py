@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -18,7 +18,6 @@ from rela.commands.markup import document_format, make_passages, refuse_for_docu
 from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
 from rela.commands.outputs import check_outputs
 from rela.commands.resumable import ResumableOutput, file_digest, make_resumable, model_digests
-from rela.progress import no_progress
 from rela.terminal import (
     Remembered,
     check_format,
@@ -27,6 +26,7 @@ from rela.terminal import (
     output_lines,
     paired_lines,
     progress_bars,
+    prompted,
 )
 
 
@@ -128,7 +128,8 @@ def translate(
     if window is None:
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
     links = make_links(translator) if alignments else None
-    sources = Remembered(input_lines(source))
+    dialogue = source is None and sys.stdin.isatty() and sys.stderr.isatty()
+    sources = Remembered(prompted(input_lines(source)) if dialogue else input_lines(source))
     begin = None if prefixes is None else input_lines(prefixes)
     line_of = partial(translation_line, nbest=nbest, scores=scores, format=format)
     stream = partial(translator.translate_stream, sources, nbest, window, links, begin, reranker, **options)
@@ -144,12 +145,11 @@ def translate(
         }
         write_resumable(make_resumable(out, settings), stream, sources, begin, line_of, window)
         return
-    with output_lines(out) as write, progress_on_terminal(out) as tell:
+    with output_lines(out, None if dialogue else "translated") as write:
         for number, group in enumerate(stream()):
             line = sources.take()
             for rank, item in enumerate(group):
                 write(line_of(number, rank, line, item))
-            tell("translate", number + 1, None)
 
 
 def write_resumable(
@@ -175,13 +175,6 @@ def write_resumable(
             if (number + 1) % window == 0:
                 output.window_done()
             tell("translate", number + 1, None)
-
-
-def progress_on_terminal(out: Path | None) -> Any:
-    """Progress where the output is a file and someone may be looking."""
-    if out is not None and sys.stderr.isatty():
-        return progress_bars()
-    return contextlib.nullcontext(no_progress)
 
 
 def models_and_source(words: list[str]) -> tuple[list[str], Path | None]:
@@ -253,42 +246,48 @@ def score(
     """
     from itertools import count
 
-    from rela.decoding.translate import PairTooLong, Translator
+    from rela.decoding.translate import Translator
     from rela.decoding.windows import WINDOW
 
     check_format(format, "text", "jsonl")
     check_outputs([out], [source, target], [model])
     translator = Translator.load(model, device)
     options = {} if precision is None else {"precision": precision}
-    with output_lines(out) as write:
+    skipped = 0
+    with output_lines(out, "scored") as write:
         for first, chunk in zip(count(1, WINDOW), chunked(paired_lines(source, target), WINDOW), strict=False):
-            try:
-                scored = translator.score(*map(list, zip(*chunk, strict=True)), **options)
-            except PairTooLong:
-                name_too_long(translator, chunk, first)
-                raise
-            for item in scored:
-                write(score_line(item, tokens, format))
+            short = {number: pair for number, pair in enumerate(chunk, first) if fits(translator, number, *pair)}
+            found = translator.score(*map(list, zip(*short.values(), strict=True)), **options) if short else []
+            scored = dict(zip(short, found, strict=True))
+            for number in range(first, first + len(chunk)):
+                write(score_line(scored.get(number), tokens, format))
+            skipped += len(chunk) - len(short)
+    if skipped:
+        pairs = f"{skipped} pair{'s' * (skipped > 1)}"
+        warnings.warn(f"{pairs} too long for the model {'have' if skipped > 1 else 'has'} no score", stacklevel=2)
+
+
+def fits(translator: Any, line: int, source: str, target: str) -> bool:
+    """Whether a pair is short enough for a model; a warning names the line of one that is not."""
+    from rela.decoding.translate import PairTooLong
+
+    try:
+        translator.encode_pair(source, target)
+    except PairTooLong as error:
+        warnings.warn(f"line {line} gets no score: {error}", stacklevel=2)
+        return False
+    return True
 
 
 def score_line(item: Any, tokens: bool, format: str) -> str:
-    """One score as it is printed."""
+    """One score as it is printed; an empty line, or null, for a pair without one."""
+    if item is None:
+        return json.dumps({"log_prob": None, "pieces": [], "log_probs": []}) if format == "jsonl" else ""
     if format == "jsonl":
         row = {"log_prob": item.log_prob, "pieces": item.pieces, "log_probs": item.log_probs}
         return json.dumps(row, ensure_ascii=False, allow_nan=False)
     parts = " ".join(f"{piece}:{value:.4f}" for piece, value in zip(item.pieces, item.log_probs, strict=True))
     return f"{item.log_prob:.6f}" + (f"\t{parts}" if tokens else "")
-
-
-def name_too_long(translator: Any, chunk: list[tuple[str, str]], first: int) -> None:
-    """Say which line of a text holds a pair too long for the model; the chunk begins with line `first`."""
-    from rela.decoding.translate import PairTooLong
-
-    for line, (source, target) in enumerate(chunk, start=first):
-        try:
-            translator.encode_pair(source, target)
-        except PairTooLong as error:
-            raise PairTooLong(f"line {line}: {error}") from None
 
 
 def evaluate(

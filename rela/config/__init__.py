@@ -2,7 +2,7 @@
 
 from rela.config.conversion import from_dict, to_dict
 from rela.config.schema import Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, TrainConfig
-from rela.config.yaml_files import load_config, parse_yaml, read_yaml, save_config
+from rela.config.yaml_files import config_text, load_config, parse_yaml, read_yaml, save_config
 
 __all__ = [
     "Config",
@@ -11,6 +11,7 @@ __all__ = [
     "DecodeConfig",
     "ModelConfig",
     "TrainConfig",
+    "config_text",
     "from_dict",
     "load_config",
     "parse_yaml",

@@ -36,9 +36,15 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def save_config(config: Any, path: str | Path) -> None:
     """Write a configuration, whole or not at all, as YAML that `load_config` reads back as an equal value."""
+    write_text(path, config_text(config))
+
+
+def config_text(config: Any) -> str:
+    """A configuration as YAML."""
     import yaml
 
-    write_text(path, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True))
+    text: str = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+    return text
 
 
 def read_yaml(path: str | Path) -> Any:

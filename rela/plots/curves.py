@@ -52,7 +52,7 @@ def is_row(row: Any) -> bool:
     """Whether a value is a row of a log, with the numbers that are drawn of its event; a NaN is logged as null."""
     if not isinstance(row, dict) or not isinstance(row.get("event"), str) or not is_number(row.get("step")):
         return False
-    drawn = {"train": ("nll", "tokens_per_second"), "valid": ("nll",)}.get(row["event"], ())
+    drawn = {"train": ("nll", "tokens_per_second"), "valid": ("nll",), "bleu": ("bleu",)}.get(row["event"], ())
     return all(name in row and (row[name] is None or is_number(row[name])) for name in drawn)
 
 
@@ -67,8 +67,13 @@ def as_drawn(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def training_curves(logs: Mapping[str, Sequence[Row]]) -> tuple[Axes, Axes]:
-    """Negative log-likelihood a token (solid in training, dashed on the validation set) and target tokens a second."""
-    losses, speeds = new_figure(height=2.9).subplots(1, 2, width_ratios=(3, 2))
+    """Negative log-likelihood a token (solid in training, dashed on the validation set) and target tokens a second.
+
+    Where a run has logged BLEU, that is drawn between them.
+    """
+    with_bleu = any(row["event"] == "bleu" for rows in logs.values() for row in rows)
+    panels = new_figure(height=2.9).subplots(1, 3 if with_bleu else 2, width_ratios=(3, 2, 2) if with_bleu else (3, 2))
+    losses, speeds = panels[0], panels[-1]
     styles = line_styles(logs)
     for name, rows in logs.items():
         train = [row for row in rows if row["event"] == "train"]
@@ -79,12 +84,13 @@ def training_curves(logs: Mapping[str, Sequence[Row]]) -> tuple[Axes, Axes]:
         marks = {"marker": style.marker, "markersize": style.size, "markeredgecolor": "white", **line}
         steps, values = [row["step"] for row in valid], as_drawn(valid, "nll")
         losses.plot(steps, values, linestyle=DASHED, label=f"{name}, validation", **marks)
+        if with_bleu:
+            scored = [row for row in rows if row["event"] == "bleu"]
+            panels[1].plot([row["step"] for row in scored], as_drawn(scored, "bleu"), linestyle=DASHED, **marks)
         thousands = [speed / 1000 for speed in as_drawn(train, "tokens_per_second")]
         speeds.plot([row["step"] for row in train], thousands, label=name, **line)
-    for axes, title in (
-        (losses, "negative log-likelihood a token (nats)"),
-        (speeds, "thousand target tokens a second"),
-    ):
+    titles = ["negative log-likelihood a token (nats)", "thousand target tokens a second"]
+    for axes, title in zip(panels, [titles[0], "validation BLEU", titles[1]] if with_bleu else titles, strict=True):
         axes.set_title(title, fontsize=TEXT)
         axes.set_xlabel("step", fontsize=TEXT)
         axes.tick_params(labelsize=SMALL)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from rela.config import load_config
 from rela.decoding.translate import Translator
 from tests.commands.cases import SOURCES
 
@@ -30,6 +31,17 @@ def write_config(folder: Path, text: str) -> Path:
     path = folder / "experiment.yaml"
     path.write_text(text)
     return path
+
+
+def test_settings_are_printed_as_they_will_be_used(call, tmp_path):
+    path = write_config(tmp_path, "model: {width: 16, heads: 2}")
+    chosen = ["--kind", "softmax", "--set", "model.cross_attention=relu", "--set", "train.steps=7"]
+    code, output, errors = call("config", path, *chosen)
+    assert (code, errors) == (0, "")
+    overrides = [f"model.{type}_attention=softmax" for type in ("encoder", "decoder")]
+    wanted = load_config(path, [*overrides, "model.cross_attention=relu", "train.steps=7"])
+    (tmp_path / "printed.yaml").write_text(output)
+    assert load_config(tmp_path / "printed.yaml") == wanted
 
 
 def test_bad_configs_and_corpora(fails, texts):

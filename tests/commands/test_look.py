@@ -62,6 +62,26 @@ def test_analyse_compares_models(lab, tmp_path):
     assert all(0 <= float(row["shifted_aoh"]) <= 100 for row in table)
 
 
+def test_pairs_that_cannot_be_measured_are_left_out_and_named(call, lab, tmp_path):
+    source, target, gold = (lab / f"test.{ending}" for ending in ("en", "de", "align"))
+    files = [tmp_path / name for name in ("s.en", "t.de", "gold")]
+    for path, file, extra in zip(
+        (source, target, gold), files, (["", "dog " * 200], ["leer", "Hund"], ["", "0-0"]), strict=True
+    ):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        file.write_text("\n".join([*lines[:3], *extra, *lines[3:]]) + "\n", encoding="utf-8")
+    tables, said = [], []
+    for pair, links, out in (((source, target), gold, "whole"), (files[:2], files[2], "holes")):
+        code, _, errors = call(
+            "analyse", lab / "soft", *pair, "--gold", links, "--examples", 0, "--out", tmp_path / out
+        )
+        assert code == 0
+        said += [line for line in errors.splitlines() if "warning" in line]
+        tables.append((tmp_path / out / "table5_aer.csv").read_text())
+    assert tables[0] == tables[1]
+    assert said == [f"rela: warning: 2 pairs left out, the first: {files[0]} and t.de, line 4: empty"]
+
+
 @pytest.mark.parametrize(
     ("figure", "options", "written"),
     [

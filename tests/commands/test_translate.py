@@ -274,13 +274,42 @@ def test_bad_text(fails, call, model, texts):
     fails("score", model, texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
     fails("score", model, texts / "source.en", texts / "short", named="short ends first")
     fails("score", model, texts / "short", texts / "source.en", named="short ends first")
-    fails("score", model, texts / "long", texts / "long", named="line 1: the source 'dog dog")
-    (texts / "late").write_text("dog\n" * 2100 + "dog " * 500 + "\n")
-    fails("score", model, texts / "late", texts / "late", named="line 2101: the source 'dog dog")
     fails("evaluate", texts / "short", texts / "target.de", named="1 lines")
     fails("evaluate", texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
     fails("evaluate", texts / "empty", texts / "empty", named="no sentence")
     assert call("translate", model, texts / "empty") == (0, "", "")
+
+
+@pytest.mark.parametrize("format", ["text", "jsonl"])
+def test_a_pair_too_long_for_the_model_is_named_and_gets_no_score(call, model, tmp_path, format):
+    lines = ["dog"] * 2050
+    lines[2048] = "dog " * 500
+    (tmp_path / "late").write_text("\n".join(lines) + "\n")
+    code, output, errors = call("score", model, tmp_path / "late", tmp_path / "late", "--format", format)
+    assert code == 0
+    first, last = errors.splitlines()
+    assert first.startswith("rela: warning: line 2049 gets no score: the source 'dog dog")
+    assert last == "rela: warning: 1 pair too long for the model has no score"
+    scores = output.splitlines()
+    assert len(scores) == 2050
+    if format == "jsonl":
+        scores = ["" if json.loads(line)["log_prob"] is None else line for line in scores]
+    assert [number for number, score in enumerate(scores) if not score] == [2048]
+    (tmp_path / "all").write_text("dog " * 500 + "\n")
+    assert call("score", model, tmp_path / "all", tmp_path / "all")[:2] == (0, "\n")
+
+
+def test_a_folder_of_a_run_stands_for_its_model(call, model, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(model, run / "best")
+    code, _, errors = call("info", run)
+    assert (code, errors) == (
+        0,
+        f"rela: warning: {run} has no finished model; its best one so far, {run / 'best'}, is taken\n",
+    )
+    shutil.copytree(model, run / "model")
+    assert call("info", run) == call("info", model)
+    assert Translator.load(run, "cpu").folder == run / "model"
 
 
 def test_names_that_are_not_utf8(call, fails, model, texts):

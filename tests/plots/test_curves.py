@@ -30,6 +30,15 @@ def test_the_lines_are_the_log(tmp_path):
     assert list(speeds.get_lines()[0].get_ydata()) == [2.0, 3.0]
 
 
+def test_bleu_is_drawn_where_it_was_logged(tmp_path):
+    rows = [*ROWS, {"event": "bleu", "step": 200, "bleu": 31.5, "signature": "nrefs:1"}]
+    losses, speeds = training_curves({"a": read_log(write(tmp_path / "a", rows)), "b": ROWS})
+    panels = losses.figure.axes
+    assert [panels[0], panels[2]] == [losses, speeds]
+    assert panels[1].get_title() == "validation BLEU"
+    assert [list(line.get_ydata()) for line in panels[1].get_lines()] == [[31.5], []]
+
+
 def test_the_command_draws_several_runs(tmp_path):
     runs = [write(tmp_path / name, ROWS) for name in ("a", "b")]
     with pytest.raises(SystemExit) as stopped:
