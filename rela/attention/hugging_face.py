@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rela.attention import checks
 from rela.attention.dispatch import attend_heads, attention_weights
+from rela.attention.intervals import note, noted
 from rela.attention.kinds import Kind
 from rela.attention.masks import combine_masks
 from rela.attention.norms import make_norm
@@ -209,7 +210,7 @@ def mask_of(*, config: Any = None, allow_is_causal_skip: bool = True, **argument
     last_query = arguments.get("q_offset", torch.nan) + arguments.get("q_length", torch.nan)
     together = not isinstance(last_query, Tensor) and last_query == arguments["kv_offset"] + arguments["kv_length"]
     skip = allow_is_causal_skip and together and needed == "implied"
-    return sdpa_mask(**arguments, config=config, allow_is_causal_skip=skip)
+    return note(sdpa_mask(**arguments, config=config, allow_is_causal_skip=skip), arguments)
 
 
 def forward(
@@ -242,13 +243,22 @@ def forward(
         raise ValueError(
             f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
         )
-    mask = with_bias(attention_mask, others.get("position_bias"))
-    threshold = ours()
-    limits: dict[str, Any] = {"mask": mask, "causal": causal, "scale": scaling, "threshold": threshold}
+    bias, threshold = others.get("position_bias"), ours()
+    limits: dict[str, Any] = {"scale": scaling, "threshold": threshold}
+    intervals = None if others.get("output_attentions") else noted(attention_mask, query, key)
+    if intervals is None:
+        limits |= {"mask": with_bias(attention_mask, bias), "causal": causal}
+    else:
+        keys = intervals.keys
+        key, value = key[:, :, :keys], value[:, :, :keys]
+        limits |= {"mask": None if bias is None else bias[..., :keys], "causal": intervals.causal}
+        limits |= {name: getattr(intervals, name) for name in ("key_lengths", "key_starts", "window")}
     if module.training and ours.target_sparsity is not None:
         assert isinstance(threshold, Tensor)
         scale = query.size(-1) ** -0.5 if scaling is None else scaling
-        allowed, bias = combine_masks(mask, None, causal, queries, keys, query.device)
+        given = (limits.get(name) for name in ("mask", "key_lengths", "causal"))
+        sides = limits.get("key_starts"), limits.get("window")
+        allowed, bias = combine_masks(*given, queries, keys, query.device, *sides)
         ours.penalty = threshold_penalty(query, key, scale, allowed, bias, threshold, ours.target_sparsity)
     dropout = dropout if module.training else 0.0
     # A sum over rectified weights outgrows float16, and the norm brings it back.

@@ -1,0 +1,125 @@
+"""The masks of `transformers` as intervals of keys: lengths, starts, a window and causality, where they are no more.
+
+A model makes its mask once and hands it to every layer. The mask stays dense, so that whoever cuts, copies or adds to
+it on the way goes on as before; what it says beside that is an attribute of the tensor, and is lost with any change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+ATTRIBUTE = "rela_intervals"
+DEVICES = ("cuda",)
+"""Where masks are read as intervals: elsewhere nothing computes faster by them."""
+
+
+class Intervals(NamedTuple):
+    """Of the first `keys` keys, which end where the queries end, each query sees an interval."""
+
+    keys: int
+    causal: bool
+    key_starts: Tensor | None
+    key_lengths: Tensor | None
+    window: tuple[int | None, int | None] | None
+    shape: tuple[int, ...]
+    """Of the mask: [B, 1, T, S]."""
+
+
+class Pattern(NamedTuple):
+    """What a mask function of `transformers` says, if it is one of those we know."""
+
+    causal: bool = False
+    left: int | None = None
+    right: int | None = None
+
+
+def pattern_of(function: Callable) -> Pattern | None:
+    """The pattern of a mask function: causal, all to all, a sliding window, or several of them at once."""
+    from transformers import masking_utils
+
+    if function is masking_utils.causal_mask_function:
+        return Pattern(causal=True)
+    if function is masking_utils.bidirectional_mask_function:
+        return Pattern()
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if module != masking_utils.__name__ or getattr(function, "__closure__", None) is None:
+        return None
+    held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__), strict=True))
+    if name == "sliding_window_overlay.<locals>.inner_mask":
+        return Pattern(left=held["sliding_window"] - 1)
+    if name == "sliding_window_bidirectional_overlay.<locals>.inner_mask":
+        return Pattern(left=held["sliding_window"], right=held["sliding_window"])
+    if name != "and_masks.<locals>.and_mask":
+        return None
+    parts = [pattern_of(part) for part in held["mask_functions"]]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    lefts, rights = (
+        [side for side in sides if side is not None] for sides in zip(*(p[1:] for p in known), strict=True)
+    )
+    return Pattern(any(part.causal for part in known), min(lefts, default=None), min(rights, default=None))
+
+
+def intervals_of(
+    *,
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    mask_function: Callable,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    attention_mask: Tensor | None = None,
+    device: Any = "cpu",
+    **others: Any,
+) -> Intervals | None:
+    """The intervals of a mask that `transformers` asks for with these arguments, or None where they are not all of it.
+
+    Looks at the values of `attention_mask`, as `transformers` does: a row of it must be one run of ones.
+    """
+    if torch.compiler.is_compiling() or others.get("use_vmap") or torch.device(device).type not in DEVICES:
+        return None
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return None  # nothing may be looked at
+    pattern = pattern_of(mask_function)
+    if pattern is None or (pattern.left or 0) < 0:
+        return None
+    keys = kv_length
+    if pattern.causal or pattern.left is not None:
+        keys = int(q_offset) + q_length - kv_offset
+        if not 0 < keys <= kv_length or (keys < kv_length and not pattern.causal):
+            return None
+    starts = lengths = None
+    if attention_mask is not None:
+        real = attention_mask[:, kv_offset : kv_offset + keys].bool()
+        if real.size(-1) < keys:
+            real = torch.nn.functional.pad(real, (0, keys - real.size(-1)))
+        some = real.any(-1)
+        starts = torch.where(some, real.int().argmax(-1), 0)
+        lengths = torch.where(some, keys - real.flip(-1).int().argmax(-1), 0)
+        whole, in_one_run = (real.all(), (lengths - starts == real.sum(-1)).all())
+        if not bool(in_one_run):
+            return None
+        if bool(whole):
+            starts = lengths = None
+    window = None if pattern.left is None and pattern.right is None else (pattern.left, pattern.right)
+    return Intervals(keys, pattern.causal, starts, lengths, window, (batch_size, 1, q_length, kv_length))
+
+
+def note(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
+    """The mask, with its intervals as an attribute where it has them."""
+    if mask is not None and (found := intervals_of(**arguments)) is not None:
+        setattr(mask, ATTRIBUTE, found)
+    return mask
+
+
+def noted(mask: Tensor | None, query: Tensor, key: Tensor) -> Intervals | None:
+    """The intervals of a mask as it was made, for these queries and keys."""
+    found = getattr(mask, ATTRIBUTE, None)
+    if found is None or found.shape != (query.size(0), 1, query.size(2), key.size(2)):
+        return None
+    return found
