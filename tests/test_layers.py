@@ -38,6 +38,7 @@ LAYERS = [
     "alignment",
     "markup",
     "filtering",
+    "cluster",
     "plots",
     "report",
     "web",
@@ -66,6 +67,7 @@ KERNEL_USERS = (
 HOMES = {
     "matplotlib": ("plots",),
     "triton": ("kernels",),
+    "ray": ("cluster",),
     "transformers": ("attention", "hugging_face"),
     "fastapi": ("web", "explorer", "server"),
     "starlette": ("web", "explorer", "server"),

@@ -81,6 +81,7 @@ COVERED = {
         "rela/export/graphs.py",
         "rela/export/onnx_translator.py",
     ],
+    "tests/cluster/test_ray_data.py": ["rela/commands/ray_jobs.py"],
     "tests/filtering/test_filter.py": ["rela/filtering/outputs.py"],
     "tests/commands/test_look.py": ["rela/commands/pictures.py"],
     "tests/training/test_trainer.py": [

@@ -1,1 +1,1 @@
-"""Work on a corpus of any size by many workers: its shards, the engine that hands them out (Ray Data), and a manifest."""
+"""Work on a corpus of any size: its shards, the engine that hands them to workers (Ray Data), and a manifest."""

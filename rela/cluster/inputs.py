@@ -51,7 +51,9 @@ def shards_of(files: Sequence[str | Path], rows: int) -> list[Shard]:
         if path.suffix in COMPRESSED:
             raise ValueError(f"{path} is compressed; workers read from the middle: wanted plain text, .jsonl, .parquet")
     if any(map(is_table, paths)) and len(set(paths)) > 1:
-        raise ValueError(f"{' and '.join(map(str, paths))} are a table and a text; wanted two texts, or one table twice")
+        raise ValueError(
+            f"{' and '.join(map(str, paths))} are a table and another file; wanted two texts, or one table twice"
+        )
     cuts = [list(cut(path, rows)) for path in dict.fromkeys(paths)]
     check_equal_lengths(paths, cuts)
     shards, first = [], 0
@@ -106,7 +108,7 @@ def read_shard(shard: Shard) -> list[Row]:
     else:
         rows = list(zip(*(read_lines_at(place) for place in shard.places), strict=True))
     if len(rows) != shard.rows:
-        raise CorpusError(f"{path} has changed since its shards were counted; wanted {shard.rows} rows, read {len(rows)}")
+        raise CorpusError(f"{path} has changed: a shard has {len(rows)} rows; wanted {shard.rows}, as were counted")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""What is finished of a job: a file for each shard, and a manifest that names them, so that work can stop at any moment.
+"""What is finished of a job: a file for each shard and a manifest that names them, so that work can stop any time.
 
 A shard's file appears whole or not at all. A shard counts when its line of the manifest is on the disk; one that was
 written and not yet noted is written again, with the same content. The last line says that the job is complete.

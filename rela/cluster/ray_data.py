@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import socket
 import warnings
@@ -97,8 +98,8 @@ def connect() -> Any:
     except ImportError:
         raise ImportError("--on ray needs Ray: pip install 'rela-attention[ray]'") from None
     if not ray.is_initialized():
-        local = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
-        ray.init(logging_level="ERROR", log_to_driver=False, **local)
+        local: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
+        ray.init(logging_level=logging.ERROR, log_to_driver=False, **local)
     return ray
 
 
@@ -156,15 +157,22 @@ class WriteShard:
 
 
 def write_shards(
-    job: Job, shards: list[Shard], folder: Path, ending: str, workers: Workers, progress: Progress | None = None
+    job: Job,
+    corpus: dict[str, Any],
+    shards: list[Shard],
+    folder: Path,
+    ending: str,
+    workers: Workers,
+    progress: Progress | None = None,
 ) -> Path:
     """The folder with a file for each shard and a manifest; shards that are in the manifest are not done again.
 
-    The files in the order of their names are the output that one process writes.
+    `corpus` tells this corpus from another. The files in the order of their names are the output that one process
+    writes.
     """
     folder = folder.absolute()
     rows = sum(shard.rows for shard in shards)
-    what = {**job.describe(), "shards": len(shards), "rows": rows, "corpus": [asdict(shard) for shard in shards[:1]]}
+    what = {**job.describe(), **corpus, "rows": rows}
     with open_manifest(folder, what) as manifest:
         left = [shard for shard in shards if not is_done(manifest, shard)]
         for result in map_shards(WriteShard(job, str(folder), ending), left, workers):

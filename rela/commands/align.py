@@ -16,7 +16,10 @@ from rela.commands.options import (
     GoldFlipped,
     GoldOneBased,
     ModelFolder,
+    On,
     OutputFile,
+    RayWorkers,
+    ShardLines,
     SourceText,
     TargetText,
     Tokenised,
@@ -61,6 +64,9 @@ def align(
         typer.Option(help="fitted (if all models have one: rela fit-aligner --train) or heads of cross attention."),
     ] = None,
     device: Device = "auto",
+    on: On = None,
+    workers: RayWorkers = None,
+    shard_lines: ShardLines = 8192,
 ) -> None:
     """Print word links in Pharaoh format, read from cross attention or from a trained aligner on top.
 
@@ -75,7 +81,7 @@ def align(
     dev = (dev_source, dev_target, dev_gold)
     by_hand = {"--head": bool(head), "--shifted": shifted is not None}
     check_aligner(aligner, dev, layer, by_hand)
-    check_outputs([out], [source, target, *dev], [model, *([reverse] if reverse else [])])
+    check_outputs([] if on else [out], [source, target, *dev], [model, *([reverse] if reverse else [])])
     choice = None
     if layer is not None:
         choice = AlignmentChoice(layer - 1, tuple(one - 1 for one in head) if head else None, shifted is not False)
@@ -96,6 +102,12 @@ def align(
     trained = [] if aligner == "heads" or choice is not None or any(dev) else fitted_aligners(forward, backward)
     if aligner == "fitted" and not trained:
         raise ValueError(f"{model} has no trained aligner, or the reverse model has none; run rela fit-aligner --train")
+    if on is not None:
+        from rela.commands.ray_jobs import align_on_ray
+
+        aligners = (forward, backward, bool(trained))
+        align_on_ray(on, aligners, symmetrise, (source, target), out, workers, shard_lines, device)
+        return
     with output_lines(out, "aligned") as write:
         pairs = paired_lines(source, target)
         if trained:

@@ -27,7 +27,9 @@ from rela.commands.options import (
     ModelFolder,
     ModelFolders,
     NoiseFiles,
+    On,
     PictureFile,
+    RayWorkers,
     Seed,
     SourceText,
     TargetText,
@@ -216,12 +218,17 @@ def filter_pairs(
     sample: Annotated[int, typer.Option(help="Pairs of each sort on that page.")] = 50,
     seed: Annotated[int, typer.Option(help="Of that sample.")] = 1,
     device: Device = "auto",
+    on: On = None,
+    workers: RayWorkers = None,
 ) -> None:
     """Rank a noisy corpus by null rate and keep the best; an interrupted run goes on where it stopped.
 
     Example: `rela filter runs/demo/model train.en train.de --keep 0.8 --page --out scores.tsv`;
     on several processes: `torchrun --nproc-per-node 4 -m rela filter …`
     """
+    from functools import partial
+
+    from rela.commands.ray_jobs import score_on_ray
     from rela.decoding.translate import Translator
     from rela.filtering.filter import filter_corpus
     from rela.filtering.judge import Judge
@@ -251,7 +258,8 @@ def filter_pairs(
     with join_processes(device) as processes, progress_bars() as progress:
         translator = Translator.load(model, str(processes.device))
         backward = None if reverse is None else Translator.load(reverse, str(processes.device))
-        store = score_corpus(
+        score = score_corpus if on is None else partial(score_on_ray, on=on, workers=workers, device=device)
+        store = score(
             Judge(translator, backward) if by == "score" else translator,
             source,
             target,

@@ -47,3 +47,11 @@ NoiseFiles = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="Use the first so many pairs.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of the noise that is made and of the choice of examples.")]
+On = Annotated[
+    str | None,
+    typer.Option("--on", help="ray: by workers of a Ray cluster, or of this machine; --out is a folder."),
+]
+RayWorkers = Annotated[
+    int | None, typer.Option("--workers", help="With --on ray: how many; one a GPU or, without, one a CPU if left out.")
+]
+ShardLines = Annotated[int, typer.Option("--shard-lines", help="With --on ray: lines that a worker takes at a time.")]

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,10 @@ class TranslateRows:
 
         def translate(shard: Shard, rows: list[Row]) -> bytes:
             sources = [text_of(shard, number, row[0]) for number, row in enumerate(rows)]
-            with numbered_warnings(shard.first):
-                groups = list(translator.translate_stream(sources, self.nbest, WINDOW, links, **self.options))
+            columns: dict[str, Any] = {"nbest": self.nbest, "scores": self.scores, "format": self.format}
+            groups = translator.translate_stream(sources, self.nbest, WINDOW, links, first=shard.first, **self.options)
             lines = [
-                translation_line(shard.first + number, rank, line, item, self.nbest, self.scores, self.format)
+                translation_line(shard.first + number, rank, line, item, **columns)
                 for number, (line, group) in enumerate(zip(sources, groups, strict=True))
                 for rank, item in enumerate(group)
             ]
@@ -59,6 +59,8 @@ class AlignRows:
     reverse: str | None
     choices: tuple[Any, Any]
     """Of the model and of the reverse one, which has none where it is None."""
+    fitted: bool
+    """Whether links are read by the models' trained aligners, and not from heads."""
     symmetrise: str | None
     tokenised: bool
     device: str
@@ -71,15 +73,18 @@ class AlignRows:
     def start(self) -> Work:
         from rela.alignment.choose import Aligner
         from rela.alignment.corpus import align_corpus
+        from rela.alignment.fitted import load_fitted
         from rela.decoding.translate import Translator
         from rela.evaluation.alignment import pharaoh
 
-        aligners = [
-            None if model is None else Aligner(Translator.load(model, self.device), choice, self.tokenised)
-            for model, choice in zip((self.model, self.reverse), self.choices, strict=True)
-        ]
-        forward, backward = aligners
-        assert forward is not None
+        def load(model: str, choice: Any) -> Any:
+            translator = Translator.load(model, self.device)
+            return (
+                load_fitted(translator, self.tokenised) if self.fitted else Aligner(translator, choice, self.tokenised)
+            )
+
+        forward = load(self.model, self.choices[0])
+        backward = None if self.reverse is None else load(self.reverse, self.choices[1])
 
         def align(shard: Shard, rows: list[Row]) -> bytes:
             pairs = [(text_of(shard, i, row[0]), text_of(shard, i, row[1])) for i, row in enumerate(rows)]
@@ -94,22 +99,125 @@ class ScoreRows:
     """Null rate and log-probability of pairs, as `rela filter` stores them."""
 
     model: str
+    reverse: str | None
+    judged: bool
+    """Whether the combined score of `rela check` is wanted too."""
     device: str
-    described: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        return self.described
+        return {"command": "filter", **vars(self)}
 
     def start(self) -> Work:
         from rela.decoding.translate import Translator
+        from rela.filtering.judge import Judge
         from rela.filtering.score_corpus import score_block
 
         translator = Translator.load(self.model, self.device)
+        backward = None if self.reverse is None else Translator.load(self.reverse, self.device)
+        judge = Judge(translator, backward) if self.judged else None
 
         def score(shard: Shard, rows: list[Row]) -> bytes:
-            return score_block(translator, [(row[0], row[1]) for row in rows]).tobytes()
+            return score_block(translator, [(row[0], row[1]) for row in rows], judge).tobytes()
 
         return score
+
+
+def refuse_on_ray(on: str, given: dict[str, Any]) -> None:
+    """Refuse another engine than Ray, and options that a shard by itself cannot serve."""
+    if on != "ray":
+        raise ValueError(f"on is {on!r}; wanted ray")
+    if refused := [f"--{name}" for name, value in given.items() if value]:
+        raise ValueError(f"{', '.join(refused)} cannot be had with --on ray; wanted plain lines")
+
+
+def write_on_ray(
+    job: Any, models: list[str], files: list[Any], out: Path | None, workers: int | None, shard_lines: int
+) -> None:
+    """Do a job on the shards of a corpus; prints the folder of the results."""
+    from rela.cluster.inputs import shards_of
+    from rela.cluster.ray_data import Workers, write_shards
+    from rela.commands.outputs import check_outside
+    from rela.filtering.fingerprint import file_fingerprint
+    from rela.terminal import progress_bars
+
+    if out is None or None in files:
+        raise ValueError("--on ray reads files and writes a folder of shards; wanted SRC and --out FOLDER")
+    check_outside([out], models)
+    shards = shards_of(files, shard_lines)
+    corpus = {"corpus": [file_fingerprint(file) for file in files], "shard_lines": shard_lines}
+    ending = "jsonl" if getattr(job, "format", "") == "jsonl" else "txt"
+    with progress_bars() as progress:
+        write_shards(job, corpus, shards, out, ending, Workers(workers, job.device), progress)
+    print(out)
+
+
+def align_on_ray(
+    on: str,
+    aligners: tuple[Any, Any, bool],
+    symmetrise: str | None,
+    files: tuple[Path, Path],
+    out: Path | None,
+    workers: int | None,
+    shard_lines: int,
+    device: str,
+) -> None:
+    """`rela align` by workers that read what these aligners read; heads are chosen here where they are not yet.
+
+    `aligners` are that of the model, that of the reverse model or None, and whether the trained ones are to be used.
+    """
+    from rela.commands.align import with_choice
+    from rela.data.corpus import read_pairs
+
+    refuse_on_ray(on, {})
+    forward, backward, fitted = aligners
+    if not fitted:
+        next(with_choice(forward, backward, read_pairs(*files)), None)
+    folders = [str(forward.translator.folder), None if backward is None else str(backward.translator.folder)]
+    choices = (forward.choice, None if backward is None else backward.choice)
+    job = AlignRows(folders[0] or "", folders[1], choices, fitted, symmetrise, forward.tokenised, device)
+    write_on_ray(job, [folder for folder in folders if folder], list(files), out, workers, shard_lines)
+
+
+def score_on_ray(
+    scorer: Any,
+    source: Path,
+    target: Path,
+    folder: Path,
+    *,
+    on: str,
+    workers: int | None,
+    device: str,
+    rank: int = 0,
+    world: int = 1,
+    progress: Any = None,
+) -> Any:
+    """`score_corpus` by Ray: the same blocks in the same store, so that either can go on with what the other began."""
+    import numpy as np
+
+    from rela.cluster.inputs import shards_of
+    from rela.cluster.ray_data import Workers, map_shards
+    from rela.filtering.judge import Judge
+    from rela.filtering.score_corpus import BLOCK, open_store
+    from rela.filtering.score_store import RECORD
+
+    refuse_on_ray(on, {"nproc-per-node of torchrun": world > 1})
+    judged = isinstance(scorer, Judge)
+    translator, backward = (scorer.forward, scorer.backward) if judged else (scorer, None)
+    job = ScoreRows(str(translator.folder), str(backward.folder) if backward else None, judged, device)
+    store = open_store(scorer, source, target, folder)
+    done = set(store.finished())
+    shards = shards_of([source, target], BLOCK)
+    total, seen = sum(shard.rows for shard in shards), sum(shard.rows for shard in shards if shard.number in done)
+    left = [shard for shard in shards if shard.number not in done]
+    with store.writer(rank) as writer:
+        for result in map_shards(job, left, Workers(workers, device)):
+            if result.shard not in done:  # a worker that died may have been done with it
+                writer.add(result.shard, np.frombuffer(result.data, RECORD))
+                done.add(result.shard)
+                seen += result.rows
+            if progress is not None:
+                progress("scored", seen, total)
+    return store
 
 
 def text_of(shard: Shard, number: int, raw: bytes | None) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from rela.commands.markup import document_format, make_passages, refuse_for_documents, translate_file
-from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
+from rela.commands.options import Device, ModelFolder, On, OutputFile, RayWorkers, ShardLines, SourceText, TargetText
 from rela.commands.outputs import check_outputs
 from rela.commands.resumable import ResumableOutput, file_digest, make_resumable, model_digests
 from rela.terminal import (
@@ -79,6 +79,9 @@ def translate(
     alignments: Annotated[bool, typer.Option(help="Put tab and Pharaoh links behind each translation.")] = False,
     format: Annotated[str, typer.Option(help="text or jsonl.")] = "text",
     device: Device = "auto",
+    on: On = None,
+    workers: RayWorkers = None,
+    shard_lines: ShardLines = 8192,
 ) -> None:
     """Translate text, line by line, in order, or a document: .html .xml .md .srt .po.
 
@@ -89,7 +92,8 @@ def translate(
 
     check_format(format, "text", "jsonl")
     models, source = models_and_source(words)
-    check_outputs([out], [source, prefixes, glossary], [*models, *([] if rerank is None else [rerank])])
+    written = [] if on else [out]  # where it is a folder, that is checked with the shards
+    check_outputs(written, [source, prefixes, glossary], [*models, *([] if rerank is None else [rerank])])
     reranker = make_reranker(rerank, rerank_weight, device)
     translator = rela.load(models, device)
     given = {
@@ -111,6 +115,14 @@ def translate(
     unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
     if unused and not options.get("sampling", translator.config.decode.sampling):
         raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
+    if on is not None:
+        from rela.commands.ray_jobs import TranslateRows, refuse_on_ray, write_on_ray
+
+        refused = {"prefixes": prefixes, "rerank": rerank, "document": document, "glossary": glossary}
+        refuse_on_ray(on, {**refused, "window": window})
+        job = TranslateRows(models, options, nbest, alignments, scores, format, device)
+        write_on_ray(job, models, [source], out, workers, shard_lines)
+        return
     kind = document_format(source, document, glossary)
     if kind is not None:
         lines_only = {

@@ -99,12 +99,22 @@ def read_pairs(
 
 
 def raw_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Line number and undecoded lines of both sides; None stands for a line too long to hold."""
+    """Line number and undecoded lines of both sides; None stands for a line too long to hold.
+
+    One table (.parquet or .jsonl) given as both files has the sides in its columns `source` and `target`.
+    """
     if str(source) == str(target) == "-":
         for number, raw in raw_lines("-"):
             left, _, right = (None, b"", None) if raw is None else raw.partition(b"\t")
             yield number, left, right
         return
+    if str(source) == str(target):
+        from rela.data.tables import COLUMNS, is_table, table_rows
+
+        if is_table(source):
+            for number, (left, right) in enumerate(table_rows(source, COLUMNS), 1):
+                yield number, left, right
+            return
     sources, targets = raw_lines(source), raw_lines(target)
     for left_line, right_line in itertools.zip_longest(sources, targets):
         if left_line is None or right_line is None:

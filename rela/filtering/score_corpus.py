@@ -41,19 +41,9 @@ def score_corpus(
     Block i belongs to process i mod `world`. The scores of a pair do not depend on the pairs beside it, so neither
     an interruption nor the number of processes leaves a trace in them.
     """
-    if "-" in (str(source), str(target)):
-        raise ValueError("the corpus is read more than once, so it cannot come from the standard input")
+    store = open_store(scorer, source, target, folder, block)
     judge = scorer if isinstance(scorer, Judge) else None
     translator = scorer.forward if isinstance(scorer, Judge) else scorer
-    job = {
-        "format": 2,
-        "block": block,
-        "model": model_fingerprint(translator),
-        "source": file_fingerprint(source),
-        "target": file_fingerprint(target),
-        **({} if judge is None else judge.fingerprint),
-    }
-    store = ScoreStore(folder, job)
     done = store.finished()
     seen = 0
     with store.writer(rank) as writer:
@@ -64,6 +54,24 @@ def score_corpus(
             if progress is not None:
                 progress("scored", seen, None)
     return store
+
+
+def open_store(
+    scorer: Translator | Judge, source: str | Path, target: str | Path, folder: Path, block: int = BLOCK
+) -> ScoreStore:
+    """The scores of a corpus by a model or a judge, as far as they are in `folder`."""
+    if "-" in (str(source), str(target)):
+        raise ValueError("the corpus is read more than once, so it cannot come from the standard input")
+    judge = scorer if isinstance(scorer, Judge) else None
+    job = {
+        "format": 2,
+        "block": block,
+        "model": model_fingerprint(scorer.forward if isinstance(scorer, Judge) else scorer),
+        "source": file_fingerprint(source),
+        "target": file_fingerprint(target),
+        **({} if judge is None else judge.fingerprint),
+    }
+    return ScoreStore(folder, job)
 
 
 def score_block(translator: Translator, pairs: list[RawPair], judge: Judge | None = None) -> NDArray[Any]:

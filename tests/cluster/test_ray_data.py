@@ -1,0 +1,204 @@
+"""On a real Ray cluster of two workers: the output of one process, also when a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from rela.cli import main
+from rela.cluster.inputs import shards_of
+from rela.cluster.manifest import MANIFEST
+from rela.commands.ray_jobs import ScoreRows, TranslateRows
+from rela.filtering.score_corpus import score_block
+from tests.tiny_models import tiny_folder, toy_pairs
+
+# Ray's own, in its own use of itself.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+PAIRS = toy_pairs(150)
+
+
+def run(*words: object) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    assert end.value.code == 0
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A model, and a corpus as two texts, as JSON lines and as Parquet."""
+    folder = tmp_path_factory.mktemp("ray")
+    tiny_folder(folder / "model")
+    sides = {"source": [pair[0] for pair in PAIRS], "target": [pair[1] for pair in PAIRS]}
+    for name, lines in sides.items():
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [json.dumps(dict(zip(sides, pair, strict=True))) for pair in PAIRS]
+    (folder / "pairs.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    pyarrow.parquet.write_table(pyarrow.table(sides), folder / "pairs.parquet", row_group_size=40)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster on this machine, of two CPUs and a small object store."""
+    import ray
+
+    ray.init(
+        num_cpus=2,
+        object_store_memory=100 * 2**20,
+        include_dashboard=False,
+        logging_level="ERROR",
+        log_to_driver=False,
+    )
+    yield ray
+    ray.shutdown()
+
+
+def joined(folder: Path) -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("part-*")))
+
+
+def shard_numbers(folder: Path) -> list[int]:
+    """As the manifest has them, in the order in which they were finished."""
+    entries = [json.loads(line) for line in (folder / MANIFEST).read_text(encoding="utf-8").splitlines()]
+    return [entry["shard"] for entry in entries if "shard" in entry]
+
+
+@pytest.mark.campaign
+def test_translations_are_those_of_one_process_from_text_json_and_parquet(place, cluster, tmp_path):
+    model = place / "model"
+    run("translate", model, place / "source", "--out", tmp_path / "one", "--scores", "--device", "cpu")
+    wanted = (tmp_path / "one").read_text(encoding="utf-8")
+    for name in ("source", "pairs.jsonl", "pairs.parquet"):
+        out = tmp_path / name
+        command = ["translate", model, place / name, "--out", out, "--scores", "--device", "cpu"]
+        run(*command, "--on", "ray", "--workers", 2, "--shard-lines", 37)
+        assert joined(out) == wanted
+        assert sorted(shard_numbers(out)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.campaign
+def test_links_are_those_of_one_process(place, cluster, tmp_path):
+    texts = ["align", place / "model", place / "source", place / "target", "--device", "cpu"]
+    run(*texts, "--out", tmp_path / "one")
+    run(*texts, "--out", tmp_path / "many", "--on", "ray", "--shard-lines", 40)
+    assert joined(tmp_path / "many") == (tmp_path / "one").read_text(encoding="utf-8")
+
+
+@pytest.mark.campaign
+def test_a_filtered_corpus_is_that_of_one_process(place, cluster, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "many").mkdir()
+    command = ["filter", place / "model", "--keep", "0.5", "--text", "--device", "cpu"]
+    run(*command, place / "source", place / "target", "--out", tmp_path / "one" / "scores.tsv")
+    for name in ("source", "pairs.parquet"):
+        texts = [place / name, place / (name if name != "source" else "target")]
+        out = tmp_path / "many" / f"{name}.tsv"
+        run(*command, *texts, "--out", out, "--on", "ray", "--workers", 1)
+        assert out.read_bytes() == (tmp_path / "one" / "scores.tsv").read_bytes()
+        kept = out.with_suffix(".kept.source").read_bytes()
+        assert kept == (tmp_path / "one" / "scores.kept.source").read_bytes()
+
+
+def worker_processes() -> list[int]:
+    """The actors of Ray Data on this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::MapWorker"):
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+@pytest.mark.campaign
+def test_a_killed_worker_loses_nothing_and_brings_nothing_twice(place, cluster, tmp_path):
+    """And a manifest that lost its end is filled up, without doing again what it still names."""
+    model, out = place / "model", tmp_path / "out"
+    run("translate", model, place / "source", "--out", tmp_path / "one", "--device", "cpu")
+    wanted = (tmp_path / "one").read_text(encoding="utf-8")
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill_one() -> None:
+        while not killed and not over.is_set():
+            if list(out.glob("part-*")) and (workers := worker_processes()):
+                os.kill(workers[0], signal.SIGKILL)
+                killed.append(workers[0])
+            time.sleep(0.01)
+
+    watcher = threading.Thread(target=kill_one)
+    watcher.start()
+    command = ["translate", model, place / "source", "--out", out, "--device", "cpu", "--on", "ray"]
+    try:
+        run(*command, "--workers", 2, "--shard-lines", 5)
+    finally:
+        over.set()
+        watcher.join()
+    assert killed
+    assert joined(out) == wanted
+    assert sorted(shard_numbers(out)) == list(range(30))
+
+    manifest = (out / MANIFEST).read_bytes().splitlines(keepends=True)
+    (out / MANIFEST).write_bytes(b"".join(manifest[:28]) + b'{"shard": 1')
+    named = set(shard_numbers_of(manifest[:28]))
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
+    run(*command, "--workers", 1, "--shard-lines", 5)
+    changed = {name for name, time_ns in before.items() if (out / name).stat().st_mtime_ns != time_ns}
+    assert changed == {f"part-{number:06d}.txt" for number in set(range(30)) - named}
+    assert joined(out) == wanted
+
+
+def shard_numbers_of(lines: list[bytes]) -> list[int]:
+    return [entry["shard"] for entry in map(json.loads, lines) if "shard" in entry]
+
+
+@pytest.mark.filterwarnings("ignore:line 3 has 400 subwords")
+def test_a_worker_s_bytes_are_those_of_the_command(place, tmp_path):
+    """What an actor does, without Ray: translations and warnings with the line of the corpus, and scores."""
+    long = tmp_path / "long"
+    long.write_text("a dog .\n\n" + "x " * 200 + "\n", encoding="utf-8")
+    run("translate", place / "model", long, "--format", "jsonl", "--out", tmp_path / "one", "--device", "cpu")
+    work = TranslateRows([str(place / "model")], {}, 1, False, False, "jsonl", "cpu").start()
+    rows = [(b"a dog .",), (b"",), (b"x " * 200,)]
+    found = b""
+    for shard in shards_of([long], 2):
+        if shard.number == 0:
+            found += work(shard, rows[:2])
+        else:
+            with pytest.warns(UserWarning, match="line 3 has"):
+                found += work(shard, rows[2:])
+    assert found.decode() == (tmp_path / "one").read_text(encoding="utf-8")
+
+    from rela.decoding.translate import Translator
+
+    pairs = [(source.encode(), target.encode()) for source, target in PAIRS[:7]]
+    score = ScoreRows(str(place / "model"), None, False, "cpu").start()
+    scores = score_block(Translator.load(place / "model", "cpu"), pairs)
+    assert score(shards_of([place / "source", place / "target"], 7)[0], pairs) == scores.tobytes()
+
+
+def test_what_ray_cannot_serve_is_one_line(place, tmp_path, capsys):
+    command = ["translate", place / "model", place / "source", "--device", "cpu"]
+    for words, message in (
+        (["--on", "spark", "--out", tmp_path / "out"], "on is 'spark'; wanted ray"),
+        (["--on", "ray", "--document", "html", "--out", tmp_path / "out"], "--document cannot be had with --on ray"),
+        (["--on", "ray"], "wanted SRC and --out FOLDER"),
+        (["--on", "ray", "--out", place / "model" / "out"], "model"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main([str(word) for word in [*command, *words]])
+        assert end.value.code == 2
+        assert message in capsys.readouterr().err
