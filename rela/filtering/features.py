@@ -33,10 +33,14 @@ PLAIN = (
     "contrast",
     "worst_contrast",
     "explained",
-    "length_ratio",
+    "longer",
+    "shorter",
     "repeated",
+    "shared",
     "copied",
 )
+MOST_SHARED = 0.5
+"""Names, numbers and punctuation are the same on both sides; a larger share of the target is untranslated text."""
 OF_DOMAIN = ("log_prob", "worst_log_prob")
 """Numbers that are low on text of another domain, however good the translation is."""
 
@@ -75,8 +79,9 @@ def feature_names(layers: int, heads: int) -> list[str]:
     - log_prob: of the target, for each subword; worst_log_prob: the mean of the least probable quarter
     - contrast: log_prob minus that with the reference source; worst_contrast: the mean of its lowest quarter
     - explained: contrast as a share of the log-probability with the reference source, so that rare words count alike
-    - length_ratio: log of target subwords by source subwords; repeated: share of target bigrams that were there before
-    - copied: share of target subwords that are in the source too
+    - longer, shorter: the log of target subwords by source subwords, where it is above, and minus it where below 0
+    - repeated: share of target bigrams that were there before
+    - shared: share of target subwords that are in the source too, up to a half; copied: what is beyond a half
     - of each layer: end, the share of attention on the source's </s>; unseen, the share of source subwords that get
       next to no attention; crowded, attention beyond 1.5 rows on one source subword, for each target subword
     - null of each layer and head: the null rate
@@ -132,9 +137,11 @@ def make_view(
     by_head = null.mean(-1)
     contrast = float(log_probs.mean() - plain.mean())
     explained = np.clip(contrast / max(-float(plain.mean()), 1e-9), -1.0, 1.0)
-    ratio = np.log((len(target) + 1) / (len(source) + 1))
+    ratio = float(np.log((len(target) + 1) / (len(source) + 1)))
     numbers = [log_probs.mean(), lowest(log_probs), contrast, lowest(log_probs - plain), explained]
-    numbers += [ratio, repeated(target), copied(source, target)]
+    same = in_source(source, target)
+    numbers += [max(ratio, 0.0), max(-ratio, 0.0), repeated(target)]
+    numbers += [min(same, MOST_SHARED), max(same - MOST_SHARED, 0.0)]
     by_layers = [tensor.cpu().numpy().ravel() for tensor in (end, unseen, crowded, by_head)]
     return PairView(
         null=by_head.cpu().numpy(),
@@ -157,6 +164,6 @@ def repeated(ids: list[int]) -> float:
     return 1 - len(bigrams) / bigrams.total() if bigrams else 0.0
 
 
-def copied(source: list[int], target: list[int]) -> float:
+def in_source(source: list[int], target: list[int]) -> float:
     """The share of target subwords that are in the source too, each as often as it is there."""
     return (Counter(source) & Counter(target)).total() / len(target) if target else 0.0

@@ -6,7 +6,7 @@ import torch
 
 from rela.analysis.capture import capture
 from rela.analysis.nulls import null_rate
-from rela.filtering.features import copied, feature_names, make_view, repeated, view_pairs
+from rela.filtering.features import feature_names, in_source, make_view, repeated, view_pairs
 from rela.filtering.pair_scores import score_pairs
 from tests.tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
 
@@ -59,12 +59,17 @@ def test_attention_by_hand():
     assert (found["contrast"], found["log_prob"], found["worst_log_prob"]) == (1.0, -2.0, -3.0)
     assert found["worst_contrast"] == 1.0
     assert found["explained"] == pytest.approx(1 / 3), "of −3 with the reference, 1 is explained"
-    assert found["length_ratio"] == pytest.approx(np.log(3 / 4))
+    assert (found["longer"], found["shorter"]) == (0.0, pytest.approx(np.log(4 / 3)))
 
 
 def test_repetition_and_copies_are_counted():
     assert repeated([1, 2, 3, 4]) == 0.0
     assert repeated([1, 2, 1, 2, 1, 2]) == pytest.approx(1 - 2 / 5)
     assert repeated([]) == repeated([1]) == 0.0
-    assert copied([1, 2, 3], [3, 4, 1, 1]) == 0.5
-    assert copied([1], []) == 0.0
+    assert in_source([1, 2, 3], [3, 4, 1, 1]) == 0.5
+    assert in_source([1], []) == 0.0
+    translator = tiny_translator()
+    ids = translator.subwords.encode(PAIRS[0][0])
+    (view,) = view_pairs(translator, [(ids, ids)], ids)
+    found = dict(zip(feature_names(LAYERS, HEADS), view.features, strict=True))
+    assert (found["shared"], found["copied"], found["longer"], found["shorter"]) == (0.5, 0.5, 0.0, 0.0)
