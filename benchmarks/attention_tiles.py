@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from triton.testing import do_bench
 
-from rela.kernels.attention.backward import key_gradients, query_gradients
+from rela.kernels.attention.backward import planned_keys, planned_queries
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.problem import Problem
 from rela.kernels.attention.tiles import Tiles
@@ -46,11 +46,11 @@ def trials() -> Iterator[tuple[str, Tiles, Callable[[], object]]]:
         for tiles in (Tiles(*sizes) for sizes in (SHORT if short else FORWARD)):
             yield f"{name} forward", tiles, lambda p=problem, t=tiles: forward(p, tiles=t)
         for tiles in (Tiles(*sizes) for sizes in (SHORT if short else QUERIES)):
-            yield f"{name} dq", tiles, lambda p=problem, d=d_out, t=tiles: query_gradients(p, d, t)
+            yield f"{name} dq", tiles, lambda p=problem, d=d_out, t=tiles: planned_queries(p, t)(p, d)
         for atomic in (False, True):
             for tiles in (Tiles(*sizes) for sizes in (SHORT if short else KEYS)):
                 kernel = f"{name} {'one pass' if atomic else 'dk dv'}"
-                yield kernel, tiles, lambda p=problem, d=d_out, t=tiles, a=atomic: key_gradients(p, d, a, t)
+                yield kernel, tiles, lambda p=problem, d=d_out, t=tiles, a=atomic: planned_keys(p, t, a)(p, d)
 
 
 def main() -> None:
