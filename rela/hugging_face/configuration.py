@@ -40,6 +40,7 @@ class RelaConfig(PreTrainedConfig):
     dropout: float = 0.1
     attention_dropout: float = 0.1
     norm_first: bool = False
+    query_key_gain: float = 1.0
     tied_embeddings: str = "all"
     max_position_embeddings: int = 1024
     experiment: dict[str, Any] | None = None
@@ -59,8 +60,8 @@ class RelaConfig(PreTrainedConfig):
     @property
     def model_config(self) -> ModelConfig:
         """The shape of the model as `rela.model` takes it."""
-        names = ModelConfig.__dataclass_fields__
-        values = {name: getattr(self, THEIR_NAMES.get(name, name)) for name in names}
+        fields = ModelConfig.__dataclass_fields__  # which has a default for each
+        values = {name: getattr(self, THEIR_NAMES.get(name, name), fields[name].default) for name in fields}
         config: ModelConfig = from_dict(ModelConfig, values, "RelaConfig")
         return config
 

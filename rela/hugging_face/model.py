@@ -187,6 +187,8 @@ class RelaForConditionalGeneration(PreTrainedModel, GenerationMixin):
             guarded.copy_(module.positions, sinusoids(*module.positions.shape))
         if isinstance(module, MultiheadAttention):
             nn.init.xavier_uniform_(module.out_proj.weight)
+            if not getattr(module.in_proj_weight, "_is_hf_initialized", False):
+                module.in_proj_weight[: 2 * self.config.hidden_size] *= self.config.query_key_gain  # W_q, W_k
         if module is self:
             nn.init.normal_(self.output.weight, std=self.config.hidden_size**-0.5)
 
