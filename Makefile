@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 # Processes that share the tests; each computes with one thread.
 WORKERS ?= auto
 
-.PHONY: demo test test-gpu campaign check format bench results kernels-package clean
+.PHONY: demo shell test test-gpu campaign check format bench results kernels-package clean
 
 demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
 	$(BIN)/rela demo
+
+shell: $(VENV)/ready       ## a shell in which the command line is `rela`
+	PATH="$(CURDIR)/$(BIN):$$PATH" $${SHELL:-sh}
 
 test: $(VENV)/ready        ## every test that needs no GPU
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

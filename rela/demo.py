@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -102,9 +103,17 @@ def demo(directory: Path, say: Say) -> dict[str, Any]:
     print_table(report, scores)
     print_translations(translators["rela-g"], test)
     say(f"report with figures: {directory / 'report' / 'index.html'}")
-    say(f'try: echo "The old cook is reading a book ." | rela translate {directory}/rela-g/model --alignments')
+    say(f'try: echo "The old cook is reading a book ." | {program()} translate {directory}/rela-g/model --alignments')
     say(f"done in {time.monotonic() - started:.0f} s; a rerun reuses the models")
     return figures
+
+
+def program() -> str:
+    """The command line as it can be typed here: `rela`, or where it lies in a virtual environment."""
+    beside = Path(sys.executable).with_name("rela")
+    if shutil.which("rela") or not beside.is_file():
+        return "rela"
+    return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
 def train_together(configs: list[Config], progress: Progress) -> None:
