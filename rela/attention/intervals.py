@@ -46,9 +46,10 @@ def pattern_of(function: Callable) -> Pattern | None:
     if function is masking_utils.bidirectional_mask_function:
         return Pattern()
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    if module != masking_utils.__name__ or getattr(function, "__closure__", None) is None:
+    cells = getattr(function, "__closure__", None)
+    if module != masking_utils.__name__ or cells is None:
         return None
-    held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__), strict=True))
+    held = dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in cells), strict=True))
     if name == "sliding_window_overlay.<locals>.inner_mask":
         return Pattern(left=held["sliding_window"] - 1)
     if name == "sliding_window_bidirectional_overlay.<locals>.inner_mask":
