@@ -18,6 +18,9 @@ from typing import IO
 from rela.data.corpus import raw_lines
 from rela.data.download import DownloadError
 
+# TypeError, RuntimeError: what tarfile makes of a gzip header cut short, and zipfile of an entry marked as encrypted
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, TypeError, RuntimeError)
+
 SEGMENT = re.compile(rb"<seg[^>]*>(.*?)</seg>", re.IGNORECASE)
 
 
@@ -37,7 +40,7 @@ def unpack(file: Path, members: list[str], folder: Path) -> dict[str, Path]:
                 found[member].parent.mkdir(parents=True)
                 with found[member].open("wb") as out, opened() as stream:
                     shutil.copyfileobj(stream, out)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+    except DAMAGED as error:
         advice = f"delete it and {file.name}.sha256 to fetch it again"
         raise DownloadError(f"{file} cannot be unpacked ({error}); {advice}") from None
     if missing := [member for member in members if member not in found]:

@@ -27,3 +27,12 @@ def test_no_archive_writes_outside_its_folder(tmp_path):
     assert names(tmp_path) == ["evil.tgz", "inside"]
     with pytest.raises(DownloadError, match=r"holds no link\.txt"):
         unpack(archive, ["link.txt"], tmp_path / "links")
+
+
+@pytest.mark.parametrize("length", range(3, 14))
+def test_a_gzip_header_cut_short_is_one_line(tmp_path, length):
+    """With the flags set that announce an extra field, a name and a comment behind it."""
+    archive = tmp_path / "short.tgz"
+    archive.write_bytes(b"\x1f\x8b\x08\x1c\0\0\0\0\0\0\x02\0ab"[:length])
+    with pytest.raises(DownloadError, match=r"short\.tgz cannot be unpacked"):
+        unpack(archive, ["a.txt"], tmp_path / "inside")
