@@ -256,7 +256,9 @@ def forward(
     if module.training and ours.target_sparsity is not None:
         assert isinstance(threshold, Tensor)
         scale = query.size(-1) ** -0.5 if scaling is None else scaling
-        seen = {name: limits.get(name) for name in ("mask", "key_lengths", "causal", "key_starts", "window")}
+        seen: dict[str, Any] = {
+            name: limits.get(name) for name in ("mask", "key_lengths", "causal", "key_starts", "window")
+        }
         allowed, bias = combine_masks(**seen, queries=queries, keys=keys, device=query.device)
         ours.penalty = threshold_penalty(query, key, scale, allowed, bias, threshold, ours.target_sparsity)
     dropout = dropout if module.training else 0.0
