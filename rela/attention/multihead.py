@@ -394,7 +394,8 @@ class MultiheadAttention(nn.Module):
         weight = self.some_weight()
         sizes = self.embed_dim, self.kdim, self.vdim, self.batch_first
         inputs = [(x.shape, x.dtype, x.device) for x in ((query,) if query is key is value else (query, key, value))]
-        return *inputs, *sizes, weight.dtype, weight.device, torch.is_autocast_enabled(weight.device.type)
+        autocast = weight.device.type != "meta" and torch.is_autocast_enabled(weight.device.type)
+        return *inputs, *sizes, weight.dtype, weight.device, autocast
 
     def check_inputs(self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None) -> None:
         if (key is None) != (value is None):

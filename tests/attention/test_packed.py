@@ -150,3 +150,12 @@ def test_no_sentence_at_all():
     none = normal(0, 2, 4)
     zero = torch.zeros(2, dtype=torch.int32)
     assert rela.attend_packed(none, none, none, zero, zero, 0, 0).shape == (0, 2, 4)
+
+
+@pytest.mark.parametrize("name", ["cu_queries", "cu_keys"])
+def test_cumulative_lengths_of_the_wrong_kind_are_named(name: str):
+    """A kernel would read the halves of 64-bit numbers as lengths."""
+    q, cu = normal(5, 2, 8), cumulative([2, 3])
+    lengths = {"cu_queries": cu, "cu_keys": cu} | {name: cu.long()}
+    with pytest.raises(ValueError, match=rf"{name} is torch.int64 \[3\]; wanted an int32 tensor"):
+        rela.attend_packed(q, q, q, **lengths, max_queries=3, max_keys=3, kind="relu")

@@ -105,12 +105,3 @@ def test_views_of_one_projection_are_read_in_place():
     out = relu_attention_packed(*qkv.unbind(1), packing, packing, scale=0.25, causal=True)
     assert torch.equal(out, relu_attention_packed(*apart, packing, packing, scale=0.25, causal=True))
     assert out.is_contiguous()
-
-
-@pytest.mark.parametrize("name", ["queries", "keys"])
-def test_cumulative_lengths_of_the_wrong_kind_are_named(name):
-    q = draw(10, 2, 16)
-    packings = {"queries": packing_of([10]), "keys": packing_of([10])}
-    packings[name] = packings[name].map(torch.Tensor.long)
-    with pytest.raises(ValueError, match=f"cu_seqlens of {name} must be.*got \\[2\\] of torch.int64"):
-        relu_attention_packed(q, q, q, **packings, scale=1.0)
