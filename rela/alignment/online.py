@@ -24,7 +24,8 @@ class OnlineLinks:
 
     def __init__(self, translator: Translator, choice: AlignmentChoice | None = None) -> None:
         self.translator = translator
-        self.choice = Aligner(translator, choice).choice
+        aligner = Aligner(translator, choice)
+        self.choice, self.chosen = aligner.choice, aligner.chosen
         self.kind = translator.config.model.attention_kinds["cross"]
 
     @property

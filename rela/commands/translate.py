@@ -239,7 +239,14 @@ def make_links(translator: Any) -> Any:
     """What reads the word links of a model; the head it remembers is read from its folder once."""
     from rela.alignment.online import OnlineLinks
 
-    return OnlineLinks(translator)
+    links = OnlineLinks(translator)
+    if not links.chosen:
+        warnings.warn(
+            f"no heads were chosen for the word links of {translator.folder}; its middle layer is read, which may be "
+            "far from the best (choose by rela fit-aligner)",
+            stacklevel=2,
+        )
+    return links
 
 
 def score(

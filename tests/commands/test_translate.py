@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rela
+from rela.alignment.choose import AlignmentChoice, save_choice
 from rela.decoding.rerank import Reranker
 from rela.decoding.translate import Translator
 from rela.decoding.windows import WINDOW
@@ -48,6 +49,14 @@ def test_nbest_scores_and_alignments_are_columns(call, model, texts):
         words = len(SOURCES[int(row[0])].split()), len(item.text.split())
         links = [tuple(map(int, link.split("-"))) for link in row[3].split()]
         assert all(0 <= source < words[0] and 0 <= target < words[1] for source, target in links)
+
+
+def test_links_of_heads_that_nobody_chose_are_warned_of(call, model, texts, tmp_path):
+    chosen = Path(shutil.copytree(model, tmp_path / "chosen"))
+    save_choice(chosen, AlignmentChoice(layer=0, heads=(1,), shifted=False))
+    for folder, warned in ((model, True), (chosen, False)):
+        _, _, errors = call("translate", folder, texts / "source.en", "--alignments")
+        assert ("no heads were chosen" in errors) == warned
 
 
 def test_json_lines_hold_everything(call, model, texts):
