@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rela.files import replacing, wait_for_lock
+from rela.files import lock, replacing
 
 ROWS = Path(__file__).with_name("rows")
 FREE = {"train.directory", "train.device", "train.tensorboard", "train.log_every", "data.root", "data.directory"}
@@ -36,7 +36,7 @@ def append_row(path: str | Path, row: Row) -> None:
     """Add a row to a file, which at every moment holds whole rows alone; other processes may add theirs."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with Path(path).with_name(f".{Path(path).name}.lock").open("w") as file:
-        wait_for_lock(file.fileno())
+        lock(file.fileno(), f"{path} is being written", wait=True)
         write_rows(path, [*read_rows(path), row])
 
 

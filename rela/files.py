@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(?P<state>part|new|old)")
@@ -199,25 +200,27 @@ def held(path: Path, flags: int, message: str = "") -> Iterator[None]:
         os.close(handle)
 
 
-def lock(handle: int, message: str, shared: bool = False) -> None:
+def lock(handle: int, message: str, shared: bool = False, wait: bool = False) -> None:
     """Lock the open file or folder `handle` until it is closed; ValueError(message) if another process holds it.
 
-    A shared lock keeps out those who want it alone.
+    A shared lock keeps out those who want it alone. With `wait` it is taken as soon as the other process lets go.
     """
     try:
         import fcntl
     except ImportError:  # Windows
         return
     try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise ValueError(message) from None
 
 
-def wait_for_lock(handle: int) -> None:
-    """Lock the open file `handle` until it is closed, as soon as no other process holds it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    fcntl.flock(handle, fcntl.LOCK_EX)
+def checksum(path: str | Path, report: Callable[[int], None] | None = None) -> str:
+    """The SHA-256 of a file, in hexadecimal; `report` is told of each block of bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 24):
+            digest.update(block)
+            if report is not None:
+                report(len(block))
+    return digest.hexdigest()

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rela.files import is_written_into, lock, write_text
+from rela.files import checksum, is_written_into, lock, write_text
 
 # Seconds between two records of how far the output is.
 SECONDS = 2.0
@@ -110,18 +110,12 @@ def make_resumable(out: Path | None, settings: dict[str, Any]) -> ResumableOutpu
     return ResumableOutput(out, settings)
 
 
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def model_digests(models: list[Any]) -> list[str]:
     """What tells models apart: the digest of each one's weights and of the heads it aligns by."""
     from rela.model.folder import WEIGHTS, find_model
 
     folders = [find_model(model) for model in models]
     return [
-        " ".join(file_digest(path) for path in (folder / WEIGHTS, folder / "alignment.json") if path.is_file())
+        " ".join(checksum(path) for path in (folder / WEIGHTS, folder / "alignment.json") if path.is_file())
         for folder in folders
     ]

@@ -17,7 +17,8 @@ import typer
 from rela.commands.markup import document_format, make_passages, refuse_for_documents, translate_file
 from rela.commands.options import Device, ModelFolder, On, OutputFile, RayWorkers, ShardLines, SourceText, TargetText
 from rela.commands.outputs import check_outputs
-from rela.commands.resumable import ResumableOutput, file_digest, make_resumable, model_digests
+from rela.commands.resumable import ResumableOutput, make_resumable, model_digests
+from rela.files import checksum
 from rela.terminal import (
     Remembered,
     check_format,
@@ -152,7 +153,7 @@ def translate(
             "columns": [nbest, scores, alignments, format],
             "window": window,
             "rerank_weight": rerank_weight,
-            "prefixes": None if prefixes is None else file_digest(prefixes),
+            "prefixes": None if prefixes is None else checksum(prefixes),
             "device": translator.device.type,
         }
         write_resumable(make_resumable(out, settings), stream, sources, begin, line_of, window)

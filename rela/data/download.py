@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import time
@@ -11,7 +10,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from rela.files import write_text
+from rela.files import checksum, write_text
 from rela.progress import Progress
 
 BLOCK = 1 << 16
@@ -139,9 +138,3 @@ def tag_of(part: Path) -> Path:
 def size_of(path: Path) -> int:
     """The bytes of a file; 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
-
-
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

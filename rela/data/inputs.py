@@ -11,7 +11,7 @@ from typing import Any
 
 from rela.config import CorpusConfig, DataConfig
 from rela.data.corpus import CorpusError, raw_lines, raw_pairs
-from rela.data.shards import checksum
+from rela.files import checksum
 from rela.progress import Progress, no_progress
 
 

@@ -32,13 +32,12 @@ from rela.data.shards import (
     SHARD_FILE,
     VOCABULARY,
     ShardWriter,
-    checksum,
     ids_folder,
     read_meta,
     vocabulary_path,
 )
 from rela.data.subwords import Subwords, train_subwords
-from rela.files import held, remove_leftovers, synchronise, write_bytes
+from rela.files import checksum, held, remove_leftovers, synchronise, write_bytes
 from rela.progress import Progress, no_progress
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rela.config import DataConfig
 from rela.data.inputs import Corpus, corpora_of, differing, located
-from rela.data.shards import checksum
+from rela.files import checksum
 
 SETTINGS = (
     "vocabulary_size",

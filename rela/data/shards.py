@@ -20,7 +20,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.corpus import CorpusError
-from rela.files import lock
+from rela.files import checksum, lock
 
 FORMAT = 1
 META, VOCABULARY, IDS = "meta.json", "subwords.model", "ids"
@@ -248,17 +248,6 @@ def ids_folder(directory: Path, meta: dict[str, Any]) -> Path:
 def vocabulary_path(directory: Path, meta: dict[str, Any]) -> Path:
     """The SentencePiece model that the ids of a preparation were made with."""
     return (ids_folder(directory, meta) if "ids" in meta else directory) / VOCABULARY
-
-
-def checksum(path: Path, report: Callable[[int], None] | None = None) -> str:
-    """The SHA-256 of a file; `report` is told of each block of bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 24):
-            digest.update(block)
-            if report is not None:
-                report(len(block))
-    return digest.hexdigest()
 
 
 def map_file(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from rela.config import Config, save_config
 from rela.errors import RunFailed
-from rela.files import remove_folder, remove_leftovers, replacing_folder, write_text
+from rela.files import checksum, remove_folder, remove_leftovers, replacing_folder, write_text
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, save_weights
 
 OPTIMISER, PROGRESS, FINISHED = "optimiser.safetensors", "progress.json", "finished.json"
@@ -135,12 +134,6 @@ class Checkpoints:
                 raise DamagedCheckpoint(f"{path / name} is damaged or truncated: it is not what was written")
         parts = path / OPTIMISER_PARTS
         return progress, load_weights(path / WEIGHTS), parts if parts.is_dir() else load_weights(path / OPTIMISER)
-
-
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def step_of(path: Path) -> int:
