@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.clocks import recorded
 from benchmarks.common import facts
 from rela.files import write_text
 from rela.packing import Packing
@@ -317,26 +318,12 @@ def packed_section(turns: int) -> list[Row]:
         graphs = {}
         for name, way in ways.items():
             try:
-                graphs[name] = captured(lambda way=way: torch.autograd.grad(way(), (q, k, v), d_out))
+                graphs[name] = recorded(lambda way=way: torch.autograd.grad(way(), (q, k, v), d_out))
             except Exception as problem:
                 print(f"    {name} left out: {str(problem).strip().splitlines()[0][:100]}", flush=True)
         shape = f"{used} tokens, 4…59{' causal' if causal else ''}"
         rows += rows_of("packed", shape, graphs, turns, note="forward and backward, CUDA graph")
     return rows
-
-
-def captured(function: Callable[[], object]) -> Callable[[], None]:
-    """A CUDA graph of the call: many small launches are timed without their gaps."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph.replay
 
 
 def decode_section(S: int, D: int, density: float, turns: int) -> list[Row]:
@@ -358,7 +345,7 @@ def decode_section(S: int, D: int, density: float, turns: int) -> list[Row]:
     graphs = {}
     for name, way in ways.items():
         try:
-            graphs[name] = captured(way)
+            graphs[name] = recorded(way)
         except Exception as problem:
             print(f"    {name} left out: {str(problem).strip().splitlines()[0][:100]}", flush=True)
     return rows_of("decode", f"D={D} S={S} B={B} H={H}", graphs, turns, note=f"{zeros:.0%} zeros, CUDA graph")

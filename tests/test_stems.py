@@ -71,9 +71,10 @@ COVERED = {
         "rela/report/results.py",
         "rela/report/rows.py",
     ],
-    "tests/web/test_gate.py": ["rela/web/refused.py"],
+    "tests/web/test_request_limiter.py": ["rela/web/refused.py"],
     "tests/server/test_app.py": ["rela/server/api.py", "rela/server/limits.py", "rela/server/schemas.py"],
     "tests/server/test_libretranslate.py": ["rela/server/texts.py"],
+    "tests/server/test_openapi.py": ["rela/server/refusals.py"],
     "tests/server/test_models.py": ["rela/server/languages.py"],
     "tests/explorer/test_server.py": ["rela/web/replies.py"],
     "tests/export/test_write.py": [

@@ -40,22 +40,22 @@ class Background:
         return self.value
 
 
-class Gate:
+class ClosableLock:
     """Held around each piece of C++ code that a thread of `Background` runs; once closed, no such piece begins.
 
     Python ends a daemon thread wherever it is, and inside C++ code that aborts the whole program. So whoever started
-    the thread closes the gate before Python can end; closing waits for the piece that runs, and for nothing else.
+    the thread closes the lock before Python can end; closing waits for the piece that runs, and for nothing else.
     """
 
     def __init__(self) -> None:
         self.lock, self.closed = threading.Lock(), False
-        _gates.add(self)
+        _locks.add(self)
 
     def __enter__(self) -> None:
         self.lock.acquire()
         if self.closed:
             self.lock.release()
-            raise GateClosed
+            raise LockClosed
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.lock.release()
@@ -66,18 +66,18 @@ class Gate:
             pass
 
 
-class GateClosed(Exception):
+class LockClosed(Exception):
     """Ends a thread whose results nobody wants any more."""
 
 
-_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
+_locks: weakref.WeakSet[ClosableLock] = weakref.WeakSet()
 
 
 @atexit.register
-def close_gates() -> None:
-    """Close the gates of streams that were left before their end, and not closed."""
-    for gate in list(_gates):
-        gate.close()
+def close_locks() -> None:
+    """Close the locks of streams that were left before their end, and not closed."""
+    for lock in list(_locks):
+        lock.close()
 
 
 HostWork = Iterator[object]

@@ -18,7 +18,7 @@ from rela.config import Config, DecodeConfig
 from rela.config.schema import MAX_BEAM
 from rela.data.batching import Batch
 from rela.data.subwords import EOS, UNK, Subwords
-from rela.decoding.background import Gate
+from rela.decoding.background import ClosableLock
 from rela.decoding.beam import Hypothesis
 from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.even_packing import Pair, pack_evenly
@@ -188,8 +188,8 @@ class Translator:
         if prefixes is not None:
             refuse_str("prefixes", prefixes)
             decode = stepwise(decode, "it forces no prefix")
-        gate = Gate()  # a large window is encoded in a thread
-        reader = Reader(self, lines, prefixes, window, gate, keep_lines=rerank is not None)
+        lock = ClosableLock()  # a large window is encoded in a thread
+        reader = Reader(self, lines, prefixes, window, lock, keep_lines=rerank is not None)
         request = Request(
             decode,
             nbest if rerank is None else decode.beam,
@@ -208,7 +208,7 @@ class Translator:
                 for group in rerank.rerank(sources, groups, decode.length_penalty):
                     yield group[:nbest]
         finally:
-            gate.close()
+            lock.close()
 
     def encode_source(self, line: str, number: int) -> list[int]:
         """Subword ids of a line, cut with a warning where it is longer than the model's positions reach."""
@@ -264,10 +264,10 @@ class Reader:
         lines: Iterable[str],
         prefixes: Iterable[str] | None,
         window: int,
-        gate: Gate,
+        lock: ClosableLock,
         keep_lines: bool,
     ) -> None:
-        self.translator, self.stream, self.window, self.gate = translator, iter(lines), window, gate
+        self.translator, self.stream, self.window, self.lock = translator, iter(lines), window, lock
         self.prefix_stream = None if prefixes is None else iter(prefixes)
         self.keep_lines = keep_lines
         self.lines = deque[str]()
@@ -279,7 +279,7 @@ class Reader:
         """Subword ids of the next window of lines, the first of which is line `number`."""
         ids = []
         for i, line in enumerate(islice(self.stream, self.window), start=number):
-            with self.gate:
+            with self.lock:
                 ids.append(self.translator.encode_source(line, i))
                 if self.keep_lines:
                     self.lines.append(line)

@@ -15,9 +15,9 @@ from rela.errors import RunFailed
 from rela.explorer.export import PAGE, export_page, linked_files, static_file
 from rela.explorer.payload import View
 from rela.explorer.views import Views
-from rela.web.gate import Gate, Limits
 from rela.web.refused import Refused
 from rela.web.replies import add_refusals, refusal
+from rela.web.request_limiter import Limits, RequestLimiter
 from rela.web.running import address_of, make_server, open_socket, run_until_interrupted
 
 HOST, PORT = "127.0.0.1", 8765
@@ -148,5 +148,5 @@ def serve(views: Views, port: int = PORT, say: Callable[[str], None] = print) ->
     """Serve the page on the loopback interface until interrupted; port 0 takes a free one."""
     door = open_socket(HOST, port)
     # Nobody waits for a picture after Ctrl-C.
-    server = make_server(Gate(create_app(views), Limits(body=MAX_BODY)), grace_seconds=1.0)
+    server = make_server(RequestLimiter(create_app(views), Limits(body=MAX_BODY)), grace_seconds=1.0)
     run_until_interrupted(server, door, lambda: say(f"rela explorer: {address_of(door)}  (Ctrl-C ends it)"))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Depends, Request
 
 from rela.server.keys import check_key, key_of
 from rela.server.limits import check_sentences, check_texts
 from rela.server.models import Pair, Search, ServedModel, ServedModels
+from rela.server.refusals import describe_refusals
 from rela.server.schemas import (
     AlignAnswer,
     Asked,
     CheckAnswer,
     CheckedPair,
-    Error,
     Hypothesis,
     ModelDescription,
     PairsRequest,
@@ -27,17 +25,14 @@ from rela.server.schemas import (
 from rela.server.settings import ServerSettings
 from rela.web.refused import Refused
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Error, "description": "The request is no text in UTF-8."},
-    401: {"model": Error, "description": "No known API key came."},
-    404: {"model": Error, "description": "No model has this name or these languages."},
-    408: {"model": Error, "description": "The request took too long to arrive."},
-    413: {"model": Error, "description": "The request is too large."},
-    422: {"model": Error, "description": "The request is not as described."},
-    500: {"model": Error, "description": "The model failed on this text."},
-    503: {"model": Error, "description": "Too many requests wait, or the server is stopping."},
-    504: {"model": Error, "description": "The answer took too long."},
-}
+REFUSALS = describe_refusals(
+    {
+        400: "The request is no text in UTF-8.",
+        401: "No known API key came.",
+        404: "No model has this name or these languages.",
+        422: "The request is not as described.",
+    }
+)
 
 
 def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:

@@ -1,4 +1,4 @@
-"""The web application: both interfaces, health, metrics and the explorer, behind a gate."""
+"""The web application: both interfaces, health, metrics and the explorer, behind a request limiter."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rela.server.metrics import CONTENT_TYPE, Measured, Metrics
 from rela.server.models import ServedModels
 from rela.server.schemas import Error, Health
 from rela.server.settings import ServerSettings
-from rela.web.gate import Application, Gate
 from rela.web.replies import add_refusals
+from rela.web.request_limiter import Application, RequestLimiter
 from rela.web.running import Server, address_of, make_server, open_socket, run_until_interrupted
 
 HOST, PORT = "127.0.0.1", 5000
@@ -42,20 +42,20 @@ class TranslationServer:
         self.settings = settings or ServerSettings()
         self.metrics = Metrics()
         self.models = ServedModels(translators, self.settings, self.metrics.observe_batch)
-        self.routes = make_routes(self.models, self.settings, self.metrics, lambda: self.gate.stopping)
+        self.routes = make_routes(self.models, self.settings, self.metrics, lambda: self.limiter.stopping)
         if self.settings.explorer:
             mount_explorer(self.routes, self.models, Views(dict(translators), examples))
         inner: Application = self.routes
         if self.settings.origins:
             inner = CORSMiddleware(inner, allow_origins=self.settings.origins, allow_methods=["*"], allow_headers=["*"])
-        self.gate = Gate(inner, self.settings.limits, always=frozenset({"/health", "/metrics"}))
-        self.metrics.watch(self.models, self.gate)
-        self.app = Measured(self.gate, self.metrics, frozenset(self.routes.openapi()["paths"]))
+        self.limiter = RequestLimiter(inner, self.settings.limits, always=frozenset({"/health", "/metrics"}))
+        self.metrics.watch(self.models, self.limiter)
+        self.app = Measured(self.limiter, self.metrics, frozenset(self.routes.openapi()["paths"]))
 
     def http_server(self) -> Server:
         """What listens to clients."""
         settings = self.settings
-        return make_server(self.gate, self.app, connections=settings.connections, grace_seconds=settings.grace)
+        return make_server(self.limiter, self.app, connections=settings.connections, grace_seconds=settings.grace)
 
 
 def make_routes(

@@ -20,7 +20,7 @@ from rela.server.keys import check_key, key_of
 from rela.server.languages import name_of
 from rela.server.limits import check_texts
 from rela.server.models import Search, ServedModel, ServedModels
-from rela.server.schemas import Error
+from rela.server.refusals import describe_refusals
 from rela.server.settings import ServerSettings
 from rela.server.texts import Layout
 from rela.web.refused import Busy, Refused
@@ -45,15 +45,7 @@ BODY = {
         for kind in ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
     },
 }
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Error, "description": "The request cannot be answered."},
-    403: {"model": Error, "description": "No known API key came."},
-    408: {"model": Error, "description": "The request took too long to arrive."},
-    413: {"model": Error, "description": "The request is too large."},
-    500: {"model": Error, "description": "The model failed on this text."},
-    503: {"model": Error, "description": "Too many requests wait, or the server is stopping."},
-    504: {"model": Error, "description": "The answer took too long."},
-}
+REFUSALS = describe_refusals({400: "The request cannot be answered.", 403: "No known API key came."})
 ANSWER = {
     "type": "object",
     "required": ["translatedText"],

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from rela.server.batching import BatchDone
 from rela.server.models import ServedModels
-from rela.web.gate import Application, Gate, Message, Receive, Scope, Send
+from rela.web.request_limiter import Application, Message, Receive, RequestLimiter, Scope, Send
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -51,9 +51,9 @@ class Metrics:
         self.batch_sentences.labels(model).observe(measured.sentences)
         self.batch_seconds.labels(model).observe(measured.seconds)
 
-    def watch(self, models: ServedModels, gate: Gate) -> None:
+    def watch(self, models: ServedModels, limiter: RequestLimiter) -> None:
         """Read, whenever the metrics are asked for, what waits and what is in flight."""
-        self.in_flight.set_function(lambda: gate.in_flight)
+        self.in_flight.set_function(lambda: limiter.in_flight)
         for model in models:
             self.waiting.labels(model.name).set_function(partial(getattr, model.batcher, "sentences"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rela.config.checks import require, require_at_least, require_choice, require_positive
-from rela.web.gate import Limits
+from rela.web.request_limiter import Limits
 
 
 @dataclass(frozen=True)
@@ -59,5 +59,5 @@ class ServerSettings:
 
     @property
     def limits(self) -> Limits:
-        """Of the gate."""
+        """Of the request limiter."""
         return Limits(self.max_body, self.concurrency, self.read_timeout, self.timeout)

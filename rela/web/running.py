@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rela.web.gate import Application, Gate
+from rela.web.request_limiter import Application, RequestLimiter
 
 LINGER_SECONDS = 1.0
 """After the last answer, for clients that are slow to read it."""
@@ -40,19 +40,19 @@ def address_of(door: socket.socket) -> str:
 
 
 def make_server(
-    gate: Gate, app: Application | None = None, *, connections: int = 1024, grace_seconds: float = 30.0
+    limiter: RequestLimiter, app: Application | None = None, *, connections: int = 1024, grace_seconds: float = 30.0
 ) -> Server:
-    """A server of a gate and what is behind it; `app` is what stands before the gate, if there is something."""
+    """A server of a request limiter and its application; `app` is what stands before the limiter, if something does."""
     config = uvicorn.Config(
-        app or gate,
-        http=type("Protocol", (BoundedProtocol,), {"seconds": gate.limits.read_seconds}),
+        app or limiter,
+        http=type("Protocol", (BoundedProtocol,), {"seconds": limiter.limits.read_seconds}),
         log_level="error",
         access_log=False,
         server_header=False,
         ws="none",
         limit_concurrency=connections,
     )
-    return Server(config, gate, grace_seconds)
+    return Server(config, limiter, grace_seconds)
 
 
 class Server(uvicorn.Server):
@@ -61,9 +61,9 @@ class Server(uvicorn.Server):
     It ends when none is left, after `grace_seconds`, or at the second signal, and never as if it had failed.
     """
 
-    def __init__(self, config: uvicorn.Config, gate: Gate, grace_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, limiter: RequestLimiter, grace_seconds: float) -> None:
         super().__init__(config)
-        self.gate, self.grace_seconds = gate, grace_seconds
+        self.limiter, self.grace_seconds = limiter, grace_seconds
         self.signals, self.stop_at = 0, 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -78,9 +78,9 @@ class Server(uvicorn.Server):
         """Whether to end; asked ten times a second."""
         if self.signals and not self.stop_at:
             self.stop_at = time.monotonic() + self.grace_seconds
-            self.gate.stop()
-        if self.stop_at and (self.signals > 1 or not self.gate.in_flight or time.monotonic() > self.stop_at):
-            self.gate.give_up()
+            self.limiter.stop()
+        if self.stop_at and (self.signals > 1 or not self.limiter.in_flight or time.monotonic() > self.stop_at):
+            self.limiter.give_up()
             self.should_exit = True
         ended: bool = await super().on_tick(counter)
         return ended
@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
 class BoundedProtocol(H11Protocol):
     """HTTP as uvicorn speaks it, to clients that take at most `seconds` to send the head of a request or to read on.
 
-    The gate bounds the body of a request.
+    The request limiter bounds the body of a request.
     """
 
     seconds = 10.0

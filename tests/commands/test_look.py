@@ -8,19 +8,7 @@ import sys
 
 import pytest
 
-from rela.toy import generate, write_corpus
 from tests.commands.running import refused, run
-from tests.tiny_models import tiny_folder
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """A folder with two models, a text of eight pairs and its gold links."""
-    folder = tmp_path_factory.mktemp("lab")
-    tiny_folder(folder / "rela-g" / "model")
-    tiny_folder(folder / "soft", "softmax")
-    write_corpus(folder, {"test": generate(8, seed=5)})
-    return folder
 
 
 def text(lab):

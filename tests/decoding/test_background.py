@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rela.decoding.background import NO_WORK, Background, Gate, GateClosed, close_gates, finish, work_until
+from rela.decoding.background import NO_WORK, Background, ClosableLock, LockClosed, close_locks, finish, work_until
 
 
 def test_a_result_is_waited_for_and_an_error_is_raised():
@@ -26,34 +26,34 @@ def test_a_result_is_waited_for_and_an_error_is_raised():
     assert not broken.is_ready
 
 
-def test_a_closed_gate_waits_for_the_piece_that_runs_and_lets_no_other_begin():
-    gate, inside, leave, done = Gate(), threading.Event(), threading.Event(), []
+def test_a_closed_lock_waits_for_the_piece_that_runs_and_lets_no_other_begin():
+    lock, inside, leave, done = ClosableLock(), threading.Event(), threading.Event(), []
 
     def pieces() -> None:
         for number in range(3):
-            with gate:
+            with lock:
                 inside.set()
                 leave.wait(60)
                 done.append(number)
 
     call = Background(pieces)
     inside.wait(60)
-    closing = threading.Thread(target=gate.close)
+    closing = threading.Thread(target=lock.close)
     closing.start()
     assert closing.is_alive()
-    while not gate.closed:
+    while not lock.closed:
         time.sleep(0.001)
     leave.set()
-    with pytest.raises(GateClosed):
+    with pytest.raises(LockClosed):
         call.result()
     closing.join(60)
     assert done == [0]
 
 
-def test_gates_that_nobody_closed_are_closed_when_python_ends():
-    gate = Gate()
-    close_gates()
-    with pytest.raises(GateClosed), gate:
+def test_locks_that_nobody_closed_are_closed_when_python_ends():
+    lock = ClosableLock()
+    close_locks()
+    with pytest.raises(LockClosed), lock:
         pass
 
 

@@ -43,10 +43,10 @@ def serving(views: Views):
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
     from rela.explorer.server import MAX_BODY, create_app
-    from rela.web.gate import Gate, Limits
+    from rela.web.request_limiter import Limits, RequestLimiter
     from tests.web.serving import running
 
-    with running(Gate(create_app(views), Limits(body=MAX_BODY))) as (address, _):
+    with running(RequestLimiter(create_app(views), Limits(body=MAX_BODY))) as (address, _):
         yield address
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rela.explorer.views import MAX_CHARACTERS, MAX_SUBWORDS
 from tests.tiny_models import tiny_translator, toy_pairs
+from tests.web.serving import refused
 
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
@@ -28,15 +29,6 @@ ATTACKS = [
     "e" + "\u0301" * 60,
     "\ufeff\u200b\u2028\u2029\ufffe\uffff x",
 ]
-
-
-def refused(answer, status):
-    assert answer.status_code == status, answer.text
-    body = answer.json()
-    assert list(body) == ["error"]
-    assert body["error"]
-    assert "\n" not in body["error"]
-    return body["error"]
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ def serving(server):
     from tests.web.serving import running
 
     with (
-        running(server.gate, server.app) as (address, _),
+        running(server.limiter, server.app) as (address, _),
         httpx.Client(base_url=address, timeout=60, trust_env=False, limits=httpx.Limits(max_connections=100)) as client,
     ):
         yield client
@@ -65,16 +65,6 @@ def server(translators):
 def client(server):
     with serving(server) as client:
         yield client
-
-
-def refused(answer, status):
-    """The one line that says why."""
-    assert answer.status_code == status, answer.text
-    body = answer.json()
-    assert list(body) == ["error"]
-    assert body["error"]
-    assert "\n" not in body["error"]
-    return body["error"]
 
 
 def at_once(ask, items, clients=16):

@@ -10,9 +10,9 @@ from rela.cli import main
 from rela.decoding.translate import Translator
 from rela.server.app import TranslationServer
 from rela.server.settings import ServerSettings
-from tests.server.conftest import at_once, busy, httpx, refused, serving, until
+from tests.server.conftest import at_once, busy, httpx, serving, until
 from tests.tiny_models import toy_pairs
-from tests.web.serving import connect, read_all, running
+from tests.web.serving import connect, read_all, refused, running
 
 HEAD = (
     b"POST /v1/translate HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
@@ -269,13 +269,13 @@ def test_requests_in_flight_are_answered_and_new_ones_refused_when_it_stops(tran
     server = TranslationServer(translators)
     lines = [pair[0] for pair in PAIRS[:10]]
     body = json.dumps({"texts": lines}).encode()
-    with running(server.gate, server.app) as (address, http), connect(address) as waiting:
+    with running(server.limiter, server.app) as (address, http), connect(address) as waiting:
         assert httpx.get(f"{address}/health", trust_env=False).json() == {"status": "ok"}
         with busy(server.models.by_name["en-de"]):
             waiting.sendall(HEAD % len(body) + body)
-            until(lambda: server.gate.in_flight)
+            until(lambda: server.limiter.in_flight)
             http.stop()
-            until(lambda: server.gate.stopping)
+            until(lambda: server.limiter.stopping)
             health = httpx.get(f"{address}/health", trust_env=False)
             assert (health.status_code, health.json()) == (503, {"status": "stopping"})
             refused(httpx.post(f"{address}/v1/translate", json={"texts": ["x"]}, trust_env=False), 503)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rela.markup.documents import translate_document
 from rela.markup.translate import PassageTranslator
 from rela.server.texts import Layout
-from tests.server.conftest import refused
+from tests.web.serving import refused
 
 ASKED = {"q": "The dog sleeps .", "source": "en", "target": "de"}
 

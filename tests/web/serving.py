@@ -1,4 +1,4 @@
-"""A gate behind a real server on a free port of the loopback interface, and raw connections to it."""
+"""A request limiter behind a real server on a free port of the loopback interface, and raw connections to it."""
 
 import contextlib
 import socket
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from rela.web.gate import Gate
+from rela.web.request_limiter import RequestLimiter
 from rela.web.running import Server, address_of, make_server, open_socket
 
 
 @contextlib.contextmanager
-def running(gate: Gate, app=None, **options) -> Iterator[tuple[str, Server]]:
+def running(limiter: RequestLimiter, app=None, **options) -> Iterator[tuple[str, Server]]:
     """The address without its last slash, and the server, which ends as after a signal."""
-    server = make_server(gate, app, **options)
+    server = make_server(limiter, app, **options)
     with open_socket("127.0.0.1", 0) as door:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
         thread.start()
@@ -38,3 +38,13 @@ def read_all(connection: socket.socket) -> bytes:
         while chunk := connection.recv(65536):
             got += chunk
     return got
+
+
+def refused(answer, status):
+    """The one line that says why."""
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert list(body) == ["error"]
+    assert body["error"]
+    assert "\n" not in body["error"]
+    return body["error"]

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from rela.web.gate import Gate
+from rela.web.request_limiter import RequestLimiter
 from rela.web.running import address_of, open_socket
 from tests.web.serving import connect, read_all, running
-from tests.web.test_gate import HEAD, Echo
+from tests.web.test_request_limiter import HEAD, Echo
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -35,7 +35,7 @@ def test_a_port_that_cannot_be_had_is_one_line():
 
 
 def test_idle_and_half_open_connections_do_not_delay_the_end():
-    with running(Gate(Echo())) as (address, server):
+    with running(RequestLimiter(Echo())) as (address, server):
         idle, half, kept = connect(address), connect(address), connect(address)
         half.sendall(b"POST / HT")
         kept.sendall(HEAD % (b"", 2) + b"ok")
@@ -49,7 +49,7 @@ def test_idle_and_half_open_connections_do_not_delay_the_end():
 
 
 def test_more_connections_than_allowed_get_503():
-    with running(Gate(Echo()), connections=3) as (address, _), connect(address), connect(address):
+    with running(RequestLimiter(Echo()), connections=3) as (address, _), connect(address), connect(address):
         time.sleep(0.1)
         with connect(address) as third:
             third.sendall(HEAD % (b"", 0))

@@ -1,4 +1,4 @@
-"""The gate before an application: bounds on the size, the time and the number of requests, and an orderly end.
+"""A request limiter before an application: bounds on the size, the time and the number of requests, an orderly end.
 
 A request is read whole before the application sees it. So an application never meets half a body, and a client that
 leaves, at whatever moment, leaves no traceback: before the end of its body nothing was begun for it, and afterwards
@@ -44,7 +44,7 @@ class Limits:
     """From a complete request to the end of its answer."""
 
 
-class Gate:
+class RequestLimiter:
     """An ASGI application that lets requests through to another one within limits.
 
     Paths in `always` are answered whatever the number of requests, and while the server is stopping: health, metrics.

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
 
-from rela.web.gate import Gate, Limits  # noqa: E402
+from rela.web.request_limiter import Limits, RequestLimiter  # noqa: E402
 from tests.web.serving import connect, read_all, running  # noqa: E402
 
 HEAD = b"POST /%s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
@@ -73,14 +73,14 @@ def errors(caplog):
 
 def test_a_request_comes_through_whole(echo):
     body = bytes(range(256)) * 1000
-    with running(Gate(echo)) as (address, _):
+    with running(RequestLimiter(echo)) as (address, _):
         assert httpx.post(address, content=body, trust_env=False).content == body
         assert httpx.post(address, content=iter([body, b"", body]), trust_env=False).content == body * 2
         assert httpx.get(address, trust_env=False).content == b""
 
 
 def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(echo):
-    with running(Gate(echo, Limits(body=1000))) as (address, _):
+    with running(RequestLimiter(echo, Limits(body=1000))) as (address, _):
         assert len(httpx.post(address, content=b"x" * 1000, trust_env=False).content) == 1000
         for size in (1001, 3999, 4001, 10**7):
             assert "1,000 bytes" in refused(httpx.post(address, content=b"x" * size, trust_env=False), 413)
@@ -89,33 +89,33 @@ def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(echo):
 
 
 def test_a_client_that_leaves_within_its_body_leaves_no_trace(echo, errors):
-    gate = Gate(echo)
-    with running(gate) as (address, _):
+    limiter = RequestLimiter(echo)
+    with running(limiter) as (address, _):
         for sent in (b"POST / HT", HEAD % (b"", 100), HEAD % (b"", 100) + b"half"):
             with connect(address) as connection:
                 connection.sendall(sent)
                 time.sleep(0.05)
-        until(lambda: gate.in_flight == 0)
+        until(lambda: limiter.in_flight == 0)
         assert httpx.post(address, content=b"next", trust_env=False).content == b"next"
     assert echo.begun == 1
     assert errors() == []
 
 
 def test_work_for_a_client_that_left_is_cancelled(echo, errors):
-    gate = Gate(echo)
-    with running(gate) as (address, _):
+    limiter = RequestLimiter(echo)
+    with running(limiter) as (address, _):
         with connect(address) as connection:
             connection.sendall(HEAD % (b"wait", 4) + b"body")
             until(lambda: echo.begun)
-            assert gate.in_flight == 1
-        until(lambda: gate.in_flight == 0)
+            assert limiter.in_flight == 1
+        until(lambda: limiter.in_flight == 0)
     assert echo.cancelled == 1
     assert errors() == []
 
 
 def test_slow_clients_are_cut_off(echo, errors):
-    gate = Gate(echo, Limits(read_seconds=0.3))
-    with running(gate) as (address, _):
+    limiter = RequestLimiter(echo, Limits(read_seconds=0.3))
+    with running(limiter) as (address, _):
         for sent, answer in (
             (b"", b""),
             (b"POST / HT", b""),
@@ -135,39 +135,39 @@ def test_slow_clients_are_cut_off(echo, errors):
             assert time.monotonic() - start < 3  # sooner than the 5 seconds of a connection that is kept
         with connect(address) as connection:  # it asks for much and reads nothing
             connection.sendall(HEAD % (b"large", 50_000) + b"x" * 50_000)
-            until(lambda: gate.in_flight == 1)
-            until(lambda: gate.in_flight == 0)
+            until(lambda: limiter.in_flight == 1)
+            until(lambda: limiter.in_flight == 0)
     assert errors() == []
 
 
 def test_an_answer_that_takes_too_long_is_given_up(echo):
-    with running(Gate(echo, Limits(answer_seconds=0.2))) as (address, _):
+    with running(RequestLimiter(echo, Limits(answer_seconds=0.2))) as (address, _):
         assert "0.2 seconds" in refused(httpx.post(f"{address}/wait", trust_env=False), 504)
         assert echo.cancelled == 1
 
 
 def test_more_requests_than_allowed_are_told_to_come_back(echo):
-    gate = Gate(echo, Limits(requests=2), always=frozenset({"/health"}))
-    with running(gate) as (address, _):
+    limiter = RequestLimiter(echo, Limits(requests=2), always=frozenset({"/health"}))
+    with running(limiter) as (address, _):
         with connect(address) as one, connect(address) as two:
             for connection in (one, two):
                 connection.sendall(HEAD % (b"wait", 0))
-            until(lambda: gate.in_flight == 2)
+            until(lambda: limiter.in_flight == 2)
             answer = httpx.get(address, trust_env=False)
             refused(answer, 503)
             assert answer.headers["retry-after"] == "1"
             assert httpx.get(f"{address}/health", trust_env=False).status_code == 200
             echo.leave.set()
-            until(lambda: gate.in_flight == 0)
+            until(lambda: limiter.in_flight == 0)
         assert httpx.get(address, trust_env=False).status_code == 200
 
 
 def test_a_stop_answers_what_has_arrived_and_refuses_the_rest(echo, errors):
-    gate = Gate(echo)
-    with running(gate) as (address, server), connect(address) as waiting, connect(address) as arriving:
+    limiter = RequestLimiter(echo)
+    with running(limiter) as (address, server), connect(address) as waiting, connect(address) as arriving:
         waiting.sendall(HEAD % (b"wait", 4) + b"body")
         arriving.sendall(HEAD % (b"", 100) + b"half")
-        until(lambda: gate.in_flight == 2)
+        until(lambda: limiter.in_flight == 2)
         server.stop()
         assert b"503" in read_all(arriving).splitlines()[0]
         refused(httpx.get(address, trust_env=False), 503)
@@ -179,10 +179,10 @@ def test_a_stop_answers_what_has_arrived_and_refuses_the_rest(echo, errors):
 
 
 def test_a_stop_waits_no_longer_than_its_grace(echo, errors):
-    gate = Gate(echo)
-    with running(gate, grace_seconds=0.2) as (address, server), connect(address) as waiting:
+    limiter = RequestLimiter(echo)
+    with running(limiter, grace_seconds=0.2) as (address, server), connect(address) as waiting:
         waiting.sendall(HEAD % (b"wait", 0))
-        until(lambda: gate.in_flight == 1)
+        until(lambda: limiter.in_flight == 1)
         server.stop()
         head, _, body = read_all(waiting).partition(b"\r\n\r\n")
         assert b"503" in head.splitlines()[0]
