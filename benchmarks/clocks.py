@@ -88,17 +88,34 @@ def replay_time(replay: Callable[[], object], calls: int) -> float:
 
 
 def recorded(call: Callable[[], object]) -> Callable[[], object]:
-    """The call as a CUDA graph: launches without their gaps."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    """The call as a CUDA graph: launches without their gaps.
+
+    It is recorded on the current stream unless that is the default one, which cannot be. A backward pass runs on the
+    stream of its forward pass: a program that records backward passes alone runs all of itself on one other stream.
+    """
+    current = torch.cuda.current_stream()
+    stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
+    stream.wait_stream(current)
     with torch.cuda.stream(stream):
         for _ in range(2):
             call()
-    torch.cuda.current_stream().wait_stream(stream)
+    current.wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
+    try:
+        with torch.cuda.graph(graph, stream=stream):
+            call()
+    except BaseException:
+        renew_generator()
+        raise
     return graph.replay
+
+
+def renew_generator() -> None:
+    """Give the device's generator a state of its own again, after a recording that failed and still holds the old."""
+    torch.cuda.synchronize()
+    fresh = torch.Generator(device="cuda")
+    fresh.manual_seed(torch.initial_seed())
+    torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 def kernel_time(call: Callable[[], object], calls: int) -> float:

@@ -563,4 +563,5 @@ if __name__ == "__main__":
         raise SystemExit("benchmarks/front_door.py needs a CUDA device, and PyTorch sees none; --rehearse needs none")
     else:
         setting = Setting(torch.device("cuda"), torch.bfloat16, False, options.turns)
-        main(setting, options.out, options.sections, options.minutes)
+        with torch.cuda.stream(torch.cuda.Stream()):  # on which backward passes can be recorded
+            main(setting, options.out, options.sections, options.minutes)
