@@ -112,7 +112,7 @@ class TextOptions:
     gold_flipped: bool
     gold_source: Path | None
     gold_target: Path | None
-    tokenised: bool
+    gold_tokenised: bool
     noise: list[str] | None
     limit: int | None
     seed: int
@@ -126,7 +126,7 @@ def measurable_text(source: Path, target: Path, options: TextOptions, translator
     from rela.report.parallel_text import ParallelText
 
     text = parallel_text(source, target, options, on_empty="keep")
-    check = Measurable(translators, options.tokenised)
+    check = Measurable(translators, options.gold_tokenised)
     kept = check.numbers(source, target, list(text.pairs))
     noisy = {}
     for kind, files in map(noise_files, options.noise or ()):
@@ -154,15 +154,17 @@ def measurable_text(source: Path, target: Path, options: TextOptions, translator
 
 
 def parallel_text(
-    source: Path, target: Path, options: TextOptions, pairs_tokenised: bool = False, on_empty: str = "raise"
+    source: Path, target: Path, options: TextOptions, tokenised: bool = False, on_empty: str = "raise"
 ) -> ParallelText:
-    """The text to measure, read from its files; `pairs_tokenised` if --tokenised is about the pairs too."""
+    """The text to measure, read from its files; `tokenised` if that is true of its pairs, as --tokenised says."""
     from rela.evaluation.alignment import read_links
     from rela.report.parallel_text import ParallelText
 
     gold, gold_files = options.gold, (options.gold_source, options.gold_target)
     if any(gold_files) and not (all(gold_files) and gold):
         raise ValueError("--gold-source, --gold-target and --gold belong together")
+    if tokenised and any(gold_files) and not options.gold_tokenised:
+        raise ValueError("--tokenised speaks of SRC and TGT; wanted --gold-tokenised for the text of the gold links")
     links = None if gold is None else read_links(gold, options.gold_one_based, options.gold_flipped)
     gold_pairs = None
     if options.gold_source and options.gold_target:
@@ -174,8 +176,8 @@ def parallel_text(
         text_pairs(source, target, options.limit, on_empty),
         links,
         gold_pairs,
-        tokenised=options.tokenised and pairs_tokenised and gold_pairs is None,
-        gold_tokenised=options.tokenised,
+        tokenised=tokenised,
+        gold_tokenised=options.gold_tokenised or tokenised,
         noise=noisy or None,
         seed=options.seed,
     )

@@ -23,6 +23,7 @@ from rela.commands.options import (
     GoldOneBased,
     GoldSource,
     GoldTarget,
+    GoldTokenised,
     Limit,
     ModelFolder,
     ModelFolders,
@@ -58,7 +59,7 @@ def analyse(
     gold: GoldFile = None,
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,
-    tokenised: Tokenised = False,
+    gold_tokenised: GoldTokenised = False,
     gold_source: GoldSource = None,
     gold_target: GoldTarget = None,
     noise: NoiseFiles = None,
@@ -80,7 +81,9 @@ def analyse(
     from rela.report.write import analyse as run
 
     check_outside([out], named_paths(models).values())
-    options = TextOptions(gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed)
+    options = TextOptions(
+        gold, gold_one_based, gold_flipped, gold_source, gold_target, gold_tokenised, noise, limit, seed
+    )
     translators = load_models(models, device)
     text = measurable_text(source, target, options, translators.values())
     names = dict(zip(named_paths(models), models, strict=True))
@@ -91,7 +94,7 @@ def analyse(
         "target": printable(target),
         "one_based": gold_one_based,
         "flip_gold": gold_flipped,
-        "tokenised": tokenised,
+        "tokenised": gold_tokenised,
         "gold_file": None if gold is None else printable(gold),
     }
     with progress_bars() as progress:
@@ -121,6 +124,7 @@ def plot(
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
+    gold_tokenised: GoldTokenised = False,
     gold_source: GoldSource = None,
     gold_target: GoldTarget = None,
     noise: NoiseFiles = None,
@@ -143,8 +147,10 @@ def plot(
 
     find_figure(figure)  # an unknown one is an error before any model is loaded
     check_outputs(picture_files(out), [source, target, gold], named_paths(models).values())
-    options = TextOptions(gold, gold_one_based, gold_flipped, gold_source, gold_target, tokenised, noise, limit, seed)
-    text = parallel_text(source, target, options, pairs_tokenised=True)
+    options = TextOptions(
+        gold, gold_one_based, gold_flipped, gold_source, gold_target, gold_tokenised, noise, limit, seed
+    )
+    text = parallel_text(source, target, options, tokenised)
     selection = Selection(line=line, type=type, layer=layer, heads=tuple(head or ()))
     with progress_bars() as progress:
         drawing = plot_figure(figure, load_models(models, device), text, selection, progress)

@@ -6,7 +6,7 @@ import warnings
 
 GOLD = {"--one-based": "--gold-one-based", "--flip-gold": "--gold-flipped"}
 OPTIONS = {
-    "analyse": GOLD,
+    "analyse": {**GOLD, "--tokenised": "--gold-tokenised"},
     "plot": GOLD,
     "align": GOLD,
     "explore": {**GOLD, "--export": "--out", "--source": "--sentence", "--target": "--translation"},

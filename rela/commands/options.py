@@ -35,7 +35,11 @@ GoldFile = Annotated[Path | None, typer.Option("--gold", help="Gold word links: 
 GoldOneBased = Annotated[bool, typer.Option("--gold-one-based", help="The gold links count words from 1.")]
 GoldFlipped = Annotated[bool, typer.Option("--gold-flipped", help="The gold links are written target first.")]
 Tokenised = Annotated[
-    bool, typer.Option("--tokenised", help="The text links belong to is tokenised, and the model knows raw text.")
+    bool, typer.Option("--tokenised", help="SRC and TGT are tokenised, and the model knows raw text.")
+]
+GoldTokenised = Annotated[
+    bool,
+    typer.Option("--gold-tokenised", help="The gold links' text is tokenised, and the model knows raw text."),
 ]
 GoldSource = Annotated[
     Path | None, typer.Option("--gold-source", help="Source text of the gold links, if it is another.")

@@ -12,7 +12,7 @@ from rela.report.pictures import Picture
 from rela.report.results import ALIGNMENT, DETECTION, SHUFFLED
 
 GOLD = ("gold", "gold_one_based", "gold_flipped")
-GOLD_TEXT = ("gold_source", "gold_target", "tokenised")
+GOLD_TEXT = ("gold_source", "gold_target", "gold_tokenised")
 
 
 @dataclass(frozen=True)

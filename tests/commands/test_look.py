@@ -93,6 +93,9 @@ def test_plot_refuses_what_it_cannot_draw(lab, tmp_path, capsys):
     assert "layer 7 of" in refused(capsys, "plot", "heads", model, *text(lab), "--layer", 7, "--out", "x")
     assert "head 0 of" in refused(capsys, "plot", "heads", model, *text(lab), "--head", 0, "--out", "x")
     assert "--gold" in refused(capsys, "plot", "aer", model, *text(lab), "--out", "x")
+    other = ["--gold", lab / "test.align", "--gold-source", lab / "test.en", "--gold-target", lab / "test.de"]
+    wrong = refused(capsys, "plot", "aer", model, *text(lab), *other, "--tokenised", "--out", "x")
+    assert "wanted --gold-tokenised" in wrong
     assert "NAME=" in refused(capsys, "plot", "heads", model, model, *text(lab), "--out", "x")
     assert "lacks a name" in refused(capsys, "plot", "heads", f"={model}", *text(lab), "--out", "x")
     assert "examples is -1" in refused(capsys, "analyse", model, *text(lab), "--examples", -1, "--out", tmp_path / "r")

@@ -16,6 +16,7 @@ from rela.commands.old_names import OPTIONS, TEXTS, renew
         ),
         ("explore A B --gold-source s --gold-target t --gold g", "explore A B --gold g s t"),
         ("explore A --export=x --source S --target T", "explore A --out=x --sentence S --translation T"),
+        ("analyse A s t --gold g --tokenised --out r", "analyse A s t --gold g --gold-tokenised --out r"),
         ("align A s t --dev-source d --flip-gold", "align A s t --dev-source d --gold-flipped"),
         ("aer h g --one-based-gold --flip-hypothesis", "aer h g --gold-one-based --hypothesis-flipped"),
     ],

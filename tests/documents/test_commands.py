@@ -11,9 +11,15 @@ import torch
 import typer
 
 from rela.cli import app
+from rela.config import Config
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "results").glob("*/README.md")),
+]
 
 
 def code_lines(page: Path) -> list[str]:
@@ -54,6 +60,9 @@ def test_command_and_options_exist(page: str, line: str) -> None:
     for word in words:
         if word.startswith("--"):
             assert word.partition("=")[0] in known, f"{page}: rela {line}"
+    for setting in (words[i + 1] for i, word in enumerate(words) if word == "--set"):
+        section, field = setting.partition("=")[0].split(".")
+        assert field in vars(getattr(Config(), section)), f"{page}: rela {line}"
 
 
 def test_commands_were_found() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import typer
 
 import rela
 from rela.cli import app
-from rela.config import Config
 from tests.commands.cases import SOURCES, make_model
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -19,24 +17,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 def documented(name: str, language: str) -> list[str]:
     text = (DOCS / name).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
-@pytest.mark.parametrize("name", ["training.md", "translating.md"])
-def test_documented_commands_and_options_exist(name):
-    program = typer.main.get_command(app)
-    lines = [line for block in documented(name, "sh") for line in block.splitlines()]
-    assert lines
-    for line in lines:
-        words = line.split(" rela ", 1)[-1].removeprefix("rela ").split()
-        command = program
-        while hasattr(command, "commands"):
-            assert words[0] in command.commands, line
-            command = command.commands[words.pop(0)]
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known, line
-        for setting in (words[i + 1] for i, word in enumerate(words) if word == "--set"):
-            section, field = setting.partition("=")[0].split(".")
-            assert field in vars(getattr(Config(), section)), line
 
 
 def test_documented_options_of_translate_exist():
