@@ -32,7 +32,7 @@ from rela.config import Config, load_config, to_dict
 from rela.data.shards import VOCABULARY, ids_folder, vocabulary_path
 from rela.decoding.translate import Translator
 from rela.device import pick_device
-from rela.model.folder import load_folder, save_folder, unique_weights
+from rela.model.folder import halved, load_folder, save_folder, unique_weights
 from rela.training.trainer import train
 
 MARGIN = 1.05
@@ -239,7 +239,7 @@ def prepared(config: Config, options: Options) -> Path:
 def keep_model(model: Path, copy: Path) -> None:
     """A copy of a model folder in half precision."""
     transformer, config, subwords = load_folder(model)
-    save_folder(copy, config, {name: weight.half() for name, weight in unique_weights(transformer).items()}, subwords)
+    save_folder(copy, config, halved(unique_weights(transformer)), subwords)
 
 
 def training_log(path: Path) -> Row:

@@ -135,19 +135,22 @@ def config(file: ConfigFile, overrides: Overrides = None, kind: Kind = None) -> 
 def average(
     folders: Annotated[list[Path], typer.Argument(help="Model folders or checkpoints of one run.")],
     out: Annotated[Path, typer.Option(help="Folder of the averaged model.")],
+    half: Annotated[bool, typer.Option(help="Store the weights in half precision: half the size on disk.")] = False,
 ) -> None:
     """Average the weights of several checkpoints.
 
+    One folder alone is copied, with `--half` at half its size.
     Example: `rela average runs/demo/checkpoints/step-* --out runs/demo/averaged`
     """
-    from rela.model.folder import find_model, load_folder, save_folder
+    from rela.model.folder import find_model, halved, load_folder, save_folder
     from rela.training.checkpoint import average_weights
 
     folders = list(map(find_model, folders))
     check_outside([out], folders)
     check_only_ours(out)
     _, config, subwords = load_folder(folders[-1])
-    save_folder(out, config, average_weights(folders), subwords)
+    weights = average_weights(folders)
+    save_folder(out, config, halved(weights) if half else weights, subwords)
     print(out)
 
 

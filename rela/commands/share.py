@@ -34,6 +34,7 @@ def card(
     target: Annotated[Path | None, typer.Argument(metavar="TGT", help="Its translation.")] = None,
     out: Annotated[Path | None, typer.Option(help="The card; README.md in the model folder if left out.")] = None,
     name: Annotated[str | None, typer.Option(help="What to call the model; its folder's name if left out.")] = None,
+    notes: Annotated[Path | None, typer.Option(help="Markdown to put before the limits: licences, uses.")] = None,
     limit: Limit = None,
     device: Device = "auto",
 ) -> None:
@@ -55,5 +56,6 @@ def card(
         pairs = list(islice(paired_lines(source, target), limit))
         measured = measure(translator, pairs, f"{source.name}, {target.name}")
     path = model / CARD if out is None else out
-    write_text(path, model_card(translator, name or model.resolve().name, measured))
+    added = "" if notes is None else notes.read_text(encoding="utf-8")
+    write_text(path, model_card(translator, name or model.resolve().name, measured, added))
     print(f"wrote {path}")

@@ -134,6 +134,14 @@ def unique_weights(model: Transformer) -> dict[str, Tensor]:
     return weights
 
 
+def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in half precision, for a smaller file; a model that loads them computes in single precision again."""
+    half = {name: tensor.half() for name, tensor in weights.items()}
+    if large := [name for name, tensor in half.items() if not bool(tensor.isfinite().all())]:
+        raise ModelFolderError(f"{large[0]} holds numbers above 65504, the largest of half precision")
+    return half
+
+
 def load_into(model: Transformer, weights: dict[str, Tensor], where: str) -> None:
     """Put stored weights into a model whose shape they must fit."""
     check_shapes(model, {name: list(tensor.shape) for name, tensor in weights.items()}, where)

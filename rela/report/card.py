@@ -48,11 +48,12 @@ def measure(translator: Translator, pairs: Sequence[tuple[str, str]], text: str)
     return Measured(text, len(pairs), scores, {type: found.summary() for type, found in sums.items()})
 
 
-def model_card(translator: Translator, name: str, measured: Measured | None = None) -> str:
-    """The card of a model as Markdown, with the header that model hubs read."""
+def model_card(translator: Translator, name: str, measured: Measured | None = None, notes: str = "") -> str:
+    """The card of a model as Markdown, with the header that model hubs read; `notes` are put before the limits."""
     config = translator.config
+    limits = "## Limits\n\n" + "\n".join(f"- {line}" for line in LIMITS)
     parts = [header(config), f"# {name}", description(translator), use(name), data(config), settings(config)]
-    return "\n\n".join([*parts, results(measured), "## Limits\n\n" + "\n".join(f"- {line}" for line in LIMITS)]) + "\n"
+    return "\n\n".join(filter(None, [*parts, results(measured), notes.strip(), limits])) + "\n"
 
 
 def header(config: Config) -> str:
@@ -84,12 +85,17 @@ def use(name: str) -> str:
 
 
 def data(config: Config) -> str:
-    files = [f"- {Path(corpus.source).name}, {Path(corpus.target).name}" for corpus in config.data.train]
+    files = [f"- {short(corpus.source)}, {short(corpus.target)}" for corpus in config.data.train]
     listed = "\n".join(files) or "- not recorded"
     return (
         f"## Data\n\nTraining text:\n\n{listed}\n\nA joint SentencePiece BPE vocabulary of "
         f"{config.model.vocabulary_size:,} pieces; pairs of more than {config.data.max_tokens} subwords were left out."
     )
+
+
+def short(path: str) -> str:
+    """The last folder and the name of a file: enough to know a corpus by, and no place on somebody's machine."""
+    return "/".join(Path(path).parts[-2:])
 
 
 def settings(config: Config) -> str:

@@ -17,6 +17,15 @@ def test_models_are_averaged(call, model, tmp_path):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_half_precision_halves_the_file_and_changes_weights_by_their_rounding_alone(call, model, tmp_path):
+    assert call("average", model, "--half", "--out", tmp_path / "half")[0] == 0
+    one, two = (Translator.load(path, "cpu").model.state_dict() for path in (model, tmp_path / "half"))
+    assert all(two[name].dtype == torch.float32 for name in two)
+    assert all(torch.equal(one[name].half().float(), two[name]) for name in one)
+    whole, half = ((path / "model.safetensors").stat().st_size for path in (model, tmp_path / "half"))
+    assert half < 0.6 * whole
+
+
 def test_wrong_names(fails, tmp_path):
     gone = tmp_path / "gone"
     fails("data", "get", "no-such-corpus", named="no-such-corpus")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import pytest
 import yaml
 
+from rela.config import CorpusConfig
 from rela.evaluation.scores import bleu
 from rela.report.card import measure, model_card
 from tests.tiny_models import tiny_translator, toy_pairs
@@ -31,3 +35,14 @@ def test_figures_are_those_of_the_test_text():
     assert f"| cross | {measured.attention['cross'].sparsity.mean():.2f} |" in card
     with pytest.raises(ValueError, match="has no sentence pairs"):
         measure(translator, [], "empty")
+
+
+def test_notes_stand_before_the_limits_and_corpora_keep_their_folder():
+    translator = copy(tiny_translator())
+    train = (CorpusConfig("/somewhere/europarl/train.en", "/somewhere/europarl/train.de"),)
+    data = replace(translator.config.data, train=train)
+    translator.config = replace(translator.config, data=data)
+    card = model_card(translator, "tiny", notes="## Licence\n\nAnybody's.\n")
+    assert "- europarl/train.en, europarl/train.de\n" in card
+    assert "/somewhere" not in card
+    assert card.index("## Licence") < card.index("## Limits")
