@@ -1,7 +1,15 @@
 """The configuration of an experiment: schema.py says what each field means."""
 
 from rela.config.conversion import from_dict, to_dict
-from rela.config.schema import Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, TrainConfig
+from rela.config.schema import (
+    Config,
+    CorpusConfig,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    NamedCorpusConfig,
+    TrainConfig,
+)
 from rela.config.yaml_files import config_text, load_config, parse_yaml, read_yaml, save_config
 
 __all__ = [
@@ -10,6 +18,7 @@ __all__ = [
     "DataConfig",
     "DecodeConfig",
     "ModelConfig",
+    "NamedCorpusConfig",
     "TrainConfig",
     "config_text",
     "from_dict",

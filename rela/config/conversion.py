@@ -20,13 +20,19 @@ LONGEST_SHOWN = 200
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A dataclass as plain dicts, lists and numbers, as YAML and JSON take them."""
-    return {key: plain(value) for key, value in dataclasses.asdict(config).items()}
+    values: dict[str, Any] = plain(dataclasses.asdict(config))
+    return values
+
+
+def key_of(name: str) -> str:
+    """The key of a field: its name, less the underscore that tells `from_` from a word of Python."""
+    return name.removesuffix("_")
 
 
 def plain(value: Any) -> Any:
-    """The value with lists for tuples, at every depth."""
+    """The value with lists for tuples, and keys for names of fields, at every depth."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key_of(key): plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -35,8 +41,8 @@ def from_dict(cls: type, values: Any, where: str) -> Any:
     if not isinstance(values, dict):
         raise ValueError(f"{where} is {shown(values)}; wanted a mapping with keys of {cls.__name__}")
     fields = dataclasses.fields(cls)
-    known = {item.name for item in fields}
-    if unknown := sorted(str(key) for key in values.keys() - known):
+    known = {key_of(item.name): item.name for item in fields}
+    if unknown := sorted(str(key) for key in values.keys() - known.keys()):
         names = ", ".join(sorted(known))
         named = ", ".join(unknown)[:LONGEST_SHOWN]
         raise ValueError(f"{where}: {cls.__name__} has no field {named}; it has {names}")
@@ -44,7 +50,7 @@ def from_dict(cls: type, values: Any, where: str) -> Any:
     if missing := [name for name in required if name not in values]:
         raise ValueError(f"{where}: {cls.__name__} needs {', '.join(missing)}")
     hints = typing.get_type_hints(cls)
-    built = {key: convert(hints[key], value, f"{where}: {key}") for key, value in values.items()}
+    built = {known[key]: convert(hints[known[key]], value, f"{where}: {key}") for key, value in values.items()}
     try:
         return cls(**built)
     except ValueError as error:

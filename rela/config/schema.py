@@ -7,6 +7,7 @@ below, and a key that is not below is an error that names the known ones.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 
 from rela.config.checks import (
@@ -34,6 +35,19 @@ class CorpusConfig:
 
 
 @dataclass(frozen=True)
+class NamedCorpusConfig:
+    """A further validation set: two files, and the name under which it is logged."""
+
+    name: str
+    source: str
+    target: str
+
+    def __post_init__(self) -> None:
+        named = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", self.name) and self.name not in ("train", "valid", "test")
+        require(bool(named), "name", self.name, "a letter, then letters, digits, - and _; not train, valid or test")
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """From raw text to subword ids on disk."""
 
@@ -43,6 +57,8 @@ class DataConfig:
     """Relative corpus paths start here."""
     train: tuple[CorpusConfig, ...] = ()
     valid: CorpusConfig | None = None
+    more_valid: tuple[NamedCorpusConfig, ...] = ()
+    """Further validation sets, each logged under its name; `train.best_on` says which one chooses the best model."""
     test: CorpusConfig | None = None
     directory: str = "data/prepared"
     """Where `rela prepare` writes the vocabulary and the id shards."""
@@ -70,6 +86,9 @@ class DataConfig:
         require(self.max_ratio == 0 or self.max_ratio >= 1, "max_ratio", self.max_ratio, "0 or at least 1")
         require_choice(self, "on_bad_line", "skip", "raise")
         require_at_least(self, 1, "shard_pairs")
+        names = [corpus.name for corpus in self.more_valid]
+        require(len(set(names)) == len(names), "more_valid", names, "names that differ")
+        require(not names or self.valid is not None, "more_valid", names, "valid too: these come beside it")
 
 
 @dataclass(frozen=True)
@@ -132,6 +151,8 @@ class TrainConfig:
 
     directory: str = "runs/model"
     """Where checkpoints, logs and the finished model folder go."""
+    from_: str = ""
+    """`train.from`: a model folder, checkpoint or run whose weights training begins with; empty begins at random."""
     steps: int = 100_000
     tokens: int = 25_000
     """Target tokens in one optimiser step, over all processes and accumulated batches."""
@@ -139,12 +160,18 @@ class TrainConfig:
     """Batches a step is split into."""
     learning_rate: float = 1.0
     """Factor on the schedule width^-0.5 · min(step^-0.5, step · warmup^-1.5) of Vaswani et al. (2017)."""
+    schedule: str = "inverse-sqrt"
+    """"inverse-sqrt" is that of Vaswani et al.; "cosine" has the same warm-up, then half a cosine down to zero at
+    `steps`."""
     warmup: int = 4000
     cooldown: int = 0
     """Steps at the end over which the rate also falls linearly to zero; 0 is the paper's schedule."""
     centring: int = 0
     """Steps over which the mean key of a sentence comes back into the keys of encoder and cross attention; 0 is the
     paper's training. Softmax does not see it; a rectifier learns sooner where to look."""
+    optimiser: str = "adam"
+    """"adam", whose weight decay is a part of the gradient, or "adamw", whose decay is not and leaves out what is no
+    matrix: biases, norms, thresholds."""
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
@@ -155,7 +182,7 @@ class TrainConfig:
     sparsity_weight: float = 1.0
     """Factor on the penalty for missing `model.target_sparsity`."""
     precision: str = "auto"
-    """"bf16" or "fp32"; "auto" is bf16 on a GPU that has it."""
+    """"bf16", "fp16" (with a loss scale that adapts) or "fp32"; "auto" is bf16 on a GPU that has it."""
     compile: str = "auto"
     """"on", "off", or "auto": compiled on a GPU."""
     device: str = "auto"
@@ -168,12 +195,17 @@ class TrainConfig:
     """Steps between validations by loss (0: never)."""
     bleu_every: int = 0
     """Steps between validations by greedy BLEU (0: never)."""
+    best_by: str = "loss"
+    """What chooses the best model and what `patience` counts: validations by "loss" or by "bleu"."""
+    best_on: str = "valid"
+    """The validation set that does: "valid", or a name of `data.more_valid`."""
     save_every: int = 1000
     keep_last: int = 5
+    """Checkpoints to keep; the newest two always stay, so that a run can go on if the newest is damaged."""
     average_last: int = 5
     """The finished model is the mean of so many last checkpoints."""
     patience: int = 0
-    """Validations without a better loss before training stops (0: never stop early)."""
+    """Validations without a better loss, or BLEU by `best_by`, before training stops (0: never stop early)."""
     align: bool = True
     """`rela train` ends by choosing, on the validation text, the heads that word links are read from."""
     tensorboard: bool = True
@@ -186,9 +218,16 @@ class TrainConfig:
         require_positive(self, "learning_rate", "epsilon")
         require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "beta1, beta2", (self.beta1, self.beta2), "in [0, 1)")
         require_fraction(self, "label_smoothing")
-        require_choice(self, "precision", "auto", "bf16", "fp32")
+        require_choice(self, "precision", "auto", "bf16", "fp16", "fp32")
+        require_choice(self, "schedule", "inverse-sqrt", "cosine")
+        require_choice(self, "optimiser", "adam", "adamw")
+        require_choice(self, "best_by", "loss", "bleu")
+        decays = self.optimiser == "adam" or self.weight_decay > 0
+        require(decays, "weight_decay", self.weight_decay, 'above 0 with optimiser "adamw", which without is adam')
         require_choice(self, "compile", "auto", "on", "off")
         require_choice(self, "sharding", "none", "full")
+        scaled = self.sharding == "none" or self.precision != "fp16"
+        require(scaled, "precision", self.precision, 'auto, bf16 or fp32 with sharding "full"')
         whole = self.sharding == "none" or self.compile != "on"
         require(whole, "compile", self.compile, 'auto or off with sharding "full", which is not compiled')
         limit = f"at most steps, {self.steps}: what is saved has plain keys"

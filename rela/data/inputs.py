@@ -54,7 +54,14 @@ def located(split: str, corpus: CorpusConfig, root: Path, partial: Path) -> Corp
 def corpora_of(config: DataConfig) -> list[tuple[str, CorpusConfig]]:
     """The corpora of a configuration, each with its split."""
     splits = [("train", corpus) for corpus in config.train]
-    return splits + [(name, corpus) for name, corpus in (("valid", config.valid), ("test", config.test)) if corpus]
+    splits += [("valid", config.valid)] if config.valid else []
+    splits += [(split_of(corpus.name), CorpusConfig(corpus.source, corpus.target)) for corpus in config.more_valid]
+    return splits + ([("test", config.test)] if config.test else [])
+
+
+def split_of(name: str) -> str:
+    """The split of a validation set: the first is called valid, others have a name of their own."""
+    return name if name == "valid" else f"valid.{name}"
 
 
 def check_regular(path: Path) -> None:

@@ -8,6 +8,7 @@ DIRECTORY/ids/SPLIT-00000.ids     uint16 or uint32: source ids, target ids, sour
 DIRECTORY/ids/SPLIT-00000.index   int64 [2 n + 1]: where each of these runs starts, and where the last one ends
 DIRECTORY/ids/SPLIT-00000.corpus  uint16 [n]: the training corpus a pair comes from, for its weight
 
+SPLIT is train, valid, test, or valid.NAME of a further validation set.
 Directories of version 0.1.0 before checksums have the model in DIRECTORY alone.
 """
 
@@ -33,7 +34,7 @@ from rela.files import checksum, lock
 
 FORMAT = 1
 META, VOCABULARY, IDS = "meta.json", "subwords.model", "ids"
-SHARD_FILE = re.compile(r"(train|valid|test)-\d{5,}\.(ids|index|corpus)")
+SHARD_FILE = re.compile(r"(train|valid(\.[\w-]+)?|test)-\d{5,}\.(ids|index|corpus)")
 Ids = NDArray[Any]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from rela.plots.style import DASHED, SMALL, SOLID, TEXT, figure_of, line_styles, new_figure
+from rela.plots.style import DASHED, DOTTED, SMALL, SOLID, TEXT, figure_of, line_styles, new_figure
 
 Row = Mapping[str, Any]
 
@@ -52,8 +52,23 @@ def is_row(row: Any) -> bool:
     """Whether a value is a row of a log, with the numbers that are drawn of its event; a NaN is logged as null."""
     if not isinstance(row, dict) or not isinstance(row.get("event"), str) or not is_number(row.get("step")):
         return False
-    drawn = {"train": ("nll", "tokens_per_second"), "valid": ("nll",), "bleu": ("bleu",)}.get(row["event"], ())
+    drawn = {"train": ("nll", "tokens_per_second"), "valid": ("nll",), "bleu": ("bleu",)}.get(kind_of(row), ())
     return all(name in row and (row[name] is None or is_number(row[name])) for name in drawn)
+
+
+def kind_of(row: Row) -> str:
+    """The event of a row, less the name of its validation set: valid.news is of the kind valid."""
+    kind: str = row["event"].partition(".")[0]
+    return kind
+
+
+def by_set(rows: Sequence[Row], kind: str) -> dict[str, list[Row]]:
+    """The rows of one kind by the name of their validation set; that of the first is empty."""
+    found: dict[str, list[Row]] = {"": []}
+    for row in rows:
+        if kind_of(row) == kind:
+            found.setdefault(row["event"].partition(".")[2], []).append(row)
+    return found
 
 
 def is_number(value: Any) -> bool:
@@ -69,24 +84,25 @@ def as_drawn(rows: Sequence[Row], name: str) -> list[float]:
 def training_curves(logs: Mapping[str, Sequence[Row]]) -> tuple[Axes, Axes]:
     """Negative log-likelihood a token (solid in training, dashed on the validation set) and target tokens a second.
 
-    Where a run has logged BLEU, that is drawn between them.
+    Further validation sets are dotted. Where a run has logged BLEU, that is drawn between them.
     """
-    with_bleu = any(row["event"] == "bleu" for rows in logs.values() for row in rows)
+    with_bleu = any(kind_of(row) == "bleu" for rows in logs.values() for row in rows)
     panels = new_figure(height=2.9).subplots(1, 3 if with_bleu else 2, width_ratios=(3, 2, 2) if with_bleu else (3, 2))
     losses, speeds = panels[0], panels[-1]
     styles = line_styles(logs)
     for name, rows in logs.items():
         train = [row for row in rows if row["event"] == "train"]
-        valid = [row for row in rows if row["event"] == "valid"]
         style = styles[name]
         line = {"color": style.color, "linewidth": 1.4}
         losses.plot([row["step"] for row in train], as_drawn(train, "nll"), linestyle=SOLID, label=name, **line)
         marks = {"marker": style.marker, "markersize": style.size, "markeredgecolor": "white", **line}
-        steps, values = [row["step"] for row in valid], as_drawn(valid, "nll")
-        losses.plot(steps, values, linestyle=DASHED, label=f"{name}, validation", **marks)
-        if with_bleu:
-            scored = [row for row in rows if row["event"] == "bleu"]
-            panels[1].plot([row["step"] for row in scored], as_drawn(scored, "bleu"), linestyle=DASHED, **marks)
+        for set_name, valid in by_set(rows, "valid").items():
+            dashes = DOTTED if set_name else DASHED
+            label = f"{name}, validation" + f" ({set_name})" * bool(set_name)
+            losses.plot([row["step"] for row in valid], as_drawn(valid, "nll"), linestyle=dashes, label=label, **marks)
+        for set_name, scored in by_set(rows, "bleu").items() if with_bleu else ():
+            dashes = DOTTED if set_name else DASHED
+            panels[1].plot([row["step"] for row in scored], as_drawn(scored, "bleu"), linestyle=dashes, **marks)
         thousands = [speed / 1000 for speed in as_drawn(train, "tokens_per_second")]
         speeds.plot([row["step"] for row in train], thousands, label=name, **line)
     titles = ["negative log-likelihood a token (nats)", "thousand target tokens a second"]

@@ -22,6 +22,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SOLID: Any = "-"
 DASHED: Any = (0, (4, 2))
+DOTTED: Any = (0, (1, 2))
 DOTS_PER_INCH = 200
 FORMATS = ("png", "svg")
 SAVERS: dict[str, Any] = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}

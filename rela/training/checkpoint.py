@@ -27,13 +27,14 @@ TYPES: dict[str, Any] = {
     "step": int,
     "position": (dict, NoneType),
     "best_loss": (int, float, NoneType),
+    "best_bleu": (int, float, NoneType),
     "bad_validations": int,
     "batches": int,
     "data": list,
     "fingerprints": (dict, NoneType),  # None: older versions did not write them
     CHECKSUMS: (dict, NoneType),
 }
-REQUIRED = TYPES.keys() - {"fingerprints", CHECKSUMS}
+REQUIRED = TYPES.keys() - {"fingerprints", "best_bleu", CHECKSUMS}
 OPTIMISERS = 2
 """Checkpoints that keep their optimiser: when the newest is damaged, a run goes on from the one before."""
 
@@ -110,11 +111,12 @@ class Checkpoints:
         return path
 
     def prune(self) -> None:
-        """Drop all but the newest `keep`, and the optimisers of all but the newest two."""
+        """Drop all but the newest `keep`, and the optimisers of all but the newest two, which always stay."""
         paths = self.paths()
-        for path in paths[: -self.keep]:
+        kept = max(self.keep, OPTIMISERS)
+        for path in paths[:-kept]:
             remove_folder(path)
-        for path in paths[-self.keep : -OPTIMISERS]:
+        for path in paths[-kept:-OPTIMISERS]:
             (path / OPTIMISER).unlink(missing_ok=True)
             shutil.rmtree(path / OPTIMISER_PARTS, ignore_errors=True)
 
@@ -147,8 +149,10 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
 
 
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put stored tensors back as the state of an optimiser over the same parameters."""
+def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], stepped: bool = True) -> None:
+    """Put stored tensors back as the state of an optimiser over the same parameters; `stepped` if there must be one."""
+    if not tensors and not stepped:
+        return
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, _, field = name.partition(".")

@@ -10,6 +10,7 @@ from rela.attention.kinds import kind_of
 from rela.config import Config
 from rela.data.provenance import differing_for_training, missing_text
 from rela.data.shards import PreparedCorpus
+from rela.training.validation import VALID, validation_texts
 
 
 def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> None:
@@ -22,20 +23,31 @@ def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> 
     if longest > config.model.max_length:
         wanted = f"at least {longest}, the longest sentence"
         raise ValueError(f"model.max_length is {config.model.max_length}; wanted {wanted}")
-    if config.data.valid is None and (config.train.patience or config.train.bleu_every):
-        raise ValueError("train.patience and train.bleu_every need text to validate with; wanted data.valid")
-    if config.train.patience and not config.train.validate_every:
-        raise ValueError("train.patience counts validations by loss; wanted train.validate_every above 0")
+    check_validation(config)
     kinds = config.model.attention_kinds.values()
     for name in ("threshold", "target_sparsity"):
         if getattr(config.model, name) and all(kind_of(kind).is_distribution for kind in kinds):
             value = getattr(config.model, name)
             raise ValueError(f"model.{name} is {value}, and no attention here has such a thing: {', '.join(kinds)}")
-    if config.train.bleu_every and config.data.valid is not None:
-        for name in (config.data.valid.source, config.data.valid.target):
+    check_made_from(config, corpora[0])
+
+
+def check_validation(config: Config) -> None:
+    """Refuse settings of validation that could have no effect, and missing text."""
+    settings, sets = config.train, validation_texts(config.data)
+    if not sets and (settings.patience or settings.bleu_every or settings.best_by != "loss"):
+        needing = "train.patience, train.bleu_every and train.best_by"
+        raise ValueError(f"{needing} need text to validate with; wanted data.valid")
+    if settings.patience and settings.best_by == "loss" and not settings.validate_every:
+        raise ValueError("train.patience counts validations by loss; wanted train.validate_every above 0")
+    if settings.best_by == "bleu" and not settings.bleu_every:
+        raise ValueError("train.best_by is bleu, and train.bleu_every 0; wanted it above 0")
+    if settings.best_on not in (names := list(sets) or [VALID]):
+        raise ValueError(f"train.best_on is {settings.best_on!r}; wanted {' or '.join(names)}")
+    for corpus in sets.values() if settings.bleu_every else ():
+        for name in (corpus.source, corpus.target):
             if not (Path(config.data.root) / name).is_file():
                 raise ValueError(f"train.bleu_every needs the validation text {Path(config.data.root) / name}")
-    check_made_from(config, corpora[0])
 
 
 def check_made_from(config: Config, corpus: PreparedCorpus) -> None:
@@ -56,6 +68,11 @@ def check_schedule(config: Config) -> None:
     settings = config.train
     if settings.cooldown > settings.steps:
         raise ValueError(f"train.cooldown is {settings.cooldown}; wanted at most train.steps, {settings.steps}")
+    if settings.schedule == "cosine" and settings.cooldown:
+        raise ValueError(f"train.cooldown is {settings.cooldown}; wanted 0 with a cosine, which itself ends at zero")
+    if settings.schedule == "cosine" and settings.warmup >= settings.steps:
+        limit = f"below train.steps, {settings.steps}: the cosine comes after it"
+        raise ValueError(f"train.warmup is {settings.warmup}; wanted {limit}")
 
 
 def fit_vocabulary(config: Config, size: int) -> Config:

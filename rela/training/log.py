@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
@@ -33,7 +34,10 @@ class TrainingLog:
 
     def write(self, event: str, step: int, **values: Any) -> None:
         """Record an event with its numbers."""
-        values = {name: None if value != value else value for name, value in values.items()}  # JSON has no NaN
+        # JSON has no NaN and no infinity.
+        values = {
+            name: None if value in (math.inf, -math.inf) or value != value else value for name, value in values.items()
+        }
         row = {"event": event, "step": step, "time": round(time.time(), 3), **values}
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
@@ -50,11 +54,10 @@ class TrainingLog:
         rate: float,
         tokens_per_second: float,
         seconds_left: float,
-        memory: float | None,
+        **more: float,
     ) -> None:
-        """One line of progress: loss, speed, and the time left; `memory` is the GPU's peak in GiB."""
-        gpu = {} if memory is None else {"peak_memory_gib": round(memory, 3)}
-        self.write("train", step, loss=loss, nll=nll, learning_rate=rate, tokens_per_second=tokens_per_second, **gpu)
+        """One line of progress: loss, speed, and the time left; `more` numbers are only recorded."""
+        self.write("train", step, loss=loss, nll=nll, learning_rate=rate, tokens_per_second=tokens_per_second, **more)
         text = (
             f"step {step:>{len(str(self.total))}}/{self.total}  loss {loss:.3f}  nll {nll:.3f}  lr {rate:.2e}  "
             f"{tokens_per_second:,.0f} tokens/s  {clock(seconds_left)} left"
@@ -76,6 +79,11 @@ class TrainingLog:
         self.file.close()
         if self.board is not None:
             self.board.close()
+
+
+def is_json(value: Any) -> bool:
+    """Whether JSON can hold a value: it has no NaN and no infinity."""
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 class Meter:

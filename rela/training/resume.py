@@ -21,6 +21,7 @@ from rela.training.checkpoint import (
     optimiser_tensors,
     restore_optimiser,
 )
+from rela.training.precision import Precision
 from rela.training.sharding import like, read_parts
 from rela.training.watchdog import Watchdog
 
@@ -28,6 +29,7 @@ from rela.training.watchdog import Watchdog
 FREE = {"directory", "steps", "accumulate", "patience", "tensorboard", "align", "device", "compile", "sharding"}
 FREE |= {"log_every", "validate_every", "bleu_every", "save_every", "keep_last", "average_last"}
 WORD_COUNTS = "watchdog.counts"
+LOSS_SCALE = "precision.scale"
 ADVICE = "choose another train.directory, or delete that one"
 
 
@@ -41,6 +43,8 @@ class RunState:
     """Where the batch stream goes on; None at its start."""
     best_loss: float = math.inf
     """The lowest validation loss."""
+    best_bleu: float = -math.inf
+    """The highest validation BLEU."""
     bad_validations: int = 0
     """Validations since then."""
 
@@ -54,22 +58,24 @@ class Experiment:
     data: list[int]
     """Pairs, source tokens and target tokens of the training text."""
     fingerprints: dict[str, str | None]
-    """A hash of the ids of the training text and of the validation text, if there is one."""
+    """A hash of the ids of the training text and of each validation set, by split."""
     batches: int
     """Batches in one optimiser step, over all processes."""
 
 
 @dataclass(frozen=True)
 class Learner:
-    """What training changes: the model, its optimiser, and the word counts of the watchdog."""
+    """What training changes: the model, its optimiser, the word counts of the watchdog, and the scale of the loss."""
 
     model: Transformer
     optimiser: torch.optim.Optimizer
     watchdog: Watchdog
+    precision: Precision
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps besides the weights."""
-        return {**optimiser_tensors(self.optimiser), WORD_COUNTS: self.watchdog.counts}
+        scale = {} if self.precision.scaler is None else {LOSS_SCALE: self.precision.state()}
+        return {**optimiser_tensors(self.optimiser), WORD_COUNTS: self.watchdog.counts, **scale}
 
     def stored_tensors(self, optimiser: dict[str, Tensor] | Path) -> dict[str, Tensor]:
         """What a checkpoint keeps besides the weights, spread over the processes as the parameters are."""
@@ -96,6 +102,7 @@ def progress_of(state: RunState, experiment: Experiment) -> dict[str, Any]:
         "step": state.step,
         "position": state.position,
         "best_loss": None if math.isinf(state.best_loss) else state.best_loss,
+        "best_bleu": None if math.isinf(state.best_bleu) else state.best_bleu,
         "bad_validations": state.bad_validations,
         "batches": experiment.batches,
         "data": experiment.data,
@@ -134,9 +141,19 @@ def resume(path: Path, experiment: Experiment, learner: Learner) -> RunState:
     if WORD_COUNTS not in tensors:
         raise DamagedCheckpoint(f"{path} lacks {WORD_COUNTS} in its optimiser")
     learner.watchdog.counts = tensors.pop(WORD_COUNTS)
-    restore_optimiser(learner.optimiser, tensors)
-    best = math.inf if progress["best_loss"] is None else progress["best_loss"]
-    return RunState(progress["step"], progress["position"], best, progress["bad_validations"])
+    if learner.precision.scaler is not None:
+        if LOSS_SCALE not in tensors:
+            raise DamagedCheckpoint(f"{path} lacks {LOSS_SCALE} in its optimiser")
+        learner.precision.restore(tensors.pop(LOSS_SCALE))
+    restore_optimiser(learner.optimiser, tensors, stepped=learner.precision.scaler is None)
+    loss, bleu = progress["best_loss"], progress.get("best_bleu")
+    return RunState(
+        step=progress["step"],
+        position=progress["position"],
+        best_loss=math.inf if loss is None else loss,
+        best_bleu=-math.inf if bleu is None else bleu,
+        bad_validations=progress["bad_validations"],
+    )
 
 
 def check_same_run(path: Path, progress: dict[str, Any], experiment: Experiment) -> None:
@@ -157,8 +174,8 @@ def check_same_run(path: Path, progress: dict[str, Any], experiment: Experiment)
 def check_same_text(path: Path, before: dict[str, str | None], experiment: Experiment) -> None:
     """Refuse a checkpoint that was trained on other ids, or on the same ones in another order."""
     directory = experiment.config.data.directory
-    for split, name in (("train", "text"), ("valid", "validation text")):
-        old, new = before.get(split), experiment.fingerprints.get(split)
+    for split, new in experiment.fingerprints.items():
+        old, name = before.get(split), "text" if split == "train" else "validation text"
         if old and new and old != new:
             raise CheckpointError(f"{path} was trained with other {name} than what is in {directory}; {ADVICE}")
     if not (before.get("train") and experiment.fingerprints["train"]):
@@ -181,6 +198,9 @@ def check_same_experiment(path: Path, config: Config, step: int = 0) -> None:
         more = f"{step} steps already, more than train.steps, {config.train.steps}"
         raise CheckpointError(f"{path.parent} has trained {more}; raise it, or choose another train.directory")
     planned, cooldown = before["train"]["steps"], config.train.cooldown
+    if config.train.schedule == "cosine" and config.train.steps != planned and step > config.train.warmup:
+        changed = f"train.steps = {planned}, and now it is {config.train.steps}"
+        raise CheckpointError(f"{path.parent} follows a cosine towards {changed}; {ADVICE}")
     if cooldown and config.train.steps != planned and step > planned - cooldown:
         changed = f"train.steps = {planned}, and now it is {config.train.steps}"
         raise CheckpointError(f"{path.parent} has begun to cool down towards {changed}; {ADVICE}")

@@ -1,9 +1,17 @@
-"""What changes by plan from step to step: the learning rate of Vaswani et al. (2017), and the centring of keys."""
+"""What changes by plan from step to step: the learning rate, and the centring of keys."""
+
+import math
 
 
 def inverse_square_root(step: int, width: int, warmup: int, factor: float = 1.0) -> float:
-    """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5); the first step is 1."""
+    """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5), of Vaswani et al. (2017); the first step is 1."""
     return float(factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5))
+
+
+def cosine(step: int, width: int, warmup: int, steps: int, factor: float = 1.0) -> float:
+    """The same until `warmup`, then half a cosine from there down to zero, which comes one step after the last."""
+    peak = inverse_square_root(min(step, warmup), width, warmup, factor)
+    return peak * 0.5 * (1.0 + math.cos(math.pi * max(step - warmup, 0) / (steps + 1 - warmup)))
 
 
 def cooled(step: int, steps: int, cooldown: int) -> float:

@@ -19,24 +19,27 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rela.config import Config, save_config
 from rela.data.batching import Batch, BatchStream, PreparedCorpus
+from rela.data.inputs import split_of
 from rela.data.subwords import Subwords
-from rela.device import has_bf16
+from rela.evaluation.scores import Score
 from rela.files import remove_leftovers
 from rela.model.folder import load_into, save_folder
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import CheckpointError, Checkpoints, average_weights, is_average_of, mark_average
 from rela.training.checks import check_prepared, fit_vocabulary
 from rela.training.graphed import GraphedStep
+from rela.training.initial import begin_from
 from rela.training.log import Meter, TrainingLog
 from rela.training.loss import Objective, objective_inputs
 from rela.training.optimiser import apply_gradients, make_optimiser, rate_of, set_rate
+from rela.training.precision import Precision
 from rela.training.processes import Processes, alone_in, join_processes
 from rela.training.resume import Experiment, Learner, RunState, progress_of, resume_newest
-from rela.training.schedule import centring_share, cooled, inverse_square_root
+from rela.training.schedule import centring_share, cooled, cosine, inverse_square_root
 from rela.training.sharding import is_finite, shard, whole_weights, write_parts
 from rela.training.sparsity import measure_sparsity
 from rela.training.stop import StopRequest
-from rela.training.validation import greedy_bleu, validation_loss
+from rela.training.validation import VALID, event_of, greedy_bleu, validation_loss, validation_texts
 from rela.training.watchdog import Watchdog
 
 TakeSteps = Callable[[list[Batch], int], Tensor]
@@ -61,15 +64,20 @@ class Trainer:
     def __init__(self, config: Config, processes: Processes, quiet: bool = False) -> None:
         self.processes, self.device = processes, processes.device
         self.corpus = PreparedCorpus.open(config.data.directory, "train")
-        self.valid = PreparedCorpus.open(config.data.directory, "valid") if config.data.valid else None
+        names = validation_texts(config.data)
+        self.valid = {name: PreparedCorpus.open(config.data.directory, split_of(name)) for name in names}
         self.subwords = Subwords.load(self.corpus.vocabulary)
-        check_prepared(config, self.subwords.size, [self.corpus] if self.valid is None else [self.corpus, self.valid])
+        check_prepared(config, self.subwords.size, [self.corpus, *self.valid.values()])
         self.config = config = fit_vocabulary(config, self.subwords.size)
         self.settings = config.train
         self.directory = Path(config.train.directory)
         self.quiet = quiet or not processes.first
         torch.manual_seed(config.train.seed)
         self.model = Transformer(config.model)
+        self.checkpoints = Checkpoints(self.directory / "checkpoints", self.settings.keep_last)
+        self.begun_from = ""  # the hash of the weights of train.from, where this run begins with them
+        if self.settings.from_ and self.checkpoints.latest() is None:
+            self.begun_from = begin_from(self.model, config, self.subwords.model)
         self.objective = Objective(self.model, config.train.label_smoothing, config.train.sparsity_weight)
         if self.sharded:
             shard(self.objective, processes)
@@ -77,9 +85,10 @@ class Trainer:
         self.share = torch.zeros((), device=self.device) if self.settings.centring else None
         self.model.centre_keys(self.share)
         self.optimiser = make_optimiser(self.model, self.settings, self.device)
-        self.checkpoints = Checkpoints(self.directory / "checkpoints", self.settings.keep_last)
+        self.precision = Precision(self.settings.precision, self.device)
+        self.gradient_norm = torch.zeros((), device=self.device)
         self.watchdog = Watchdog(self.subwords.size, patience=max(2 * self.settings.warmup, 1000))
-        self.learner = Learner(self.model, self.optimiser, self.watchdog)
+        self.learner = Learner(self.model, self.optimiser, self.watchdog, self.precision)
         self.state = RunState()
         self.stop = StopRequest()
 
@@ -87,7 +96,7 @@ class Trainer:
     def experiment(self) -> Experiment:
         """What tells a resumed run that it goes on with the same experiment."""
         data = [len(self.corpus), self.corpus.source_tokens, self.corpus.target_tokens]
-        fingerprints = {corpus.split: corpus.fingerprint for corpus in (self.corpus, self.valid) if corpus is not None}
+        fingerprints = {corpus.split: corpus.fingerprint for corpus in (self.corpus, *self.valid.values())}
         return Experiment(self.config, self.subwords.model, data, fingerprints, self.batches)
 
     @property
@@ -111,12 +120,6 @@ class Trainer:
         return self.settings.sharding == "full" and self.processes.world > 1
 
     @property
-    def half(self) -> bool:
-        """Whether the forward pass is computed in bf16."""
-        wanted = self.settings.precision
-        return wanted == "bf16" or (wanted == "auto" and has_bf16(self.device))
-
-    @property
     def compiled(self) -> bool:
         """Whether the objective is compiled."""
         wanted = self.settings.compile == "auto" and self.device.type == "cuda" and not self.sharded
@@ -124,8 +127,9 @@ class Trainer:
 
     @property
     def graphs(self) -> bool:
-        """Whether a step is recorded and replayed: on one GPU, where it is one batch."""
-        return self.compiled and self.device.type == "cuda" and self.batches == 1
+        """Whether a step is recorded and replayed: on one GPU, where it is one batch, and is never left out."""
+        recordable = self.batches == 1 and self.precision.scaler is None
+        return self.compiled and self.device.type == "cuda" and recordable
 
     def run(self) -> Path:
         """Train to the end, then write the average of the last checkpoints as the finished model."""
@@ -170,14 +174,20 @@ class Trainer:
             return
         parts = [
             str(self.device),
-            "bf16" if self.half else "fp32",
+            self.precision.name,
             *(["compiled"] if self.compiled else []),
             *([f"{self.processes.world} processes"] if self.processes.world > 1 else []),
             f"{sum(parameter.numel() for parameter in self.model.parameters()):,} parameters",
             f"{len(self.corpus):,} pairs with {self.corpus.target_tokens:,} target tokens",
-            f"resumed at step {self.state.step:,}" if self.state.step else "from the beginning",
+            self.beginning(),
         ]
         print(f"{self.directory}: {', '.join(parts)}, to step {self.settings.steps:,}", file=sys.stderr, flush=True)
+
+    def beginning(self) -> str:
+        """Where the run begins, in words."""
+        if self.state.step:
+            return f"resumed at step {self.state.step:,}"
+        return f"from the weights of {self.settings.from_}" if self.begun_from else "from the beginning"
 
     def open_log(self) -> TrainingLog:
         """The run's log, in its directory, which is made and gets the configuration."""
@@ -187,7 +197,10 @@ class Trainer:
             warnings.warn(f"{longest}: a batch has {tokens}", stacklevel=3)
         self.directory.mkdir(parents=True, exist_ok=True)
         save_config(self.config, self.directory / "config.yaml")
-        return TrainingLog(self.directory, self.settings.steps, self.settings.tensorboard, self.quiet)
+        log = TrainingLog(self.directory, self.settings.steps, self.settings.tensorboard, self.quiet)
+        if self.begun_from:
+            log.write("from", 0, model=self.settings.from_, sha256=self.begun_from)
+        return log
 
     def batch_stream(self) -> BatchStream:
         """This process's training batches, from where the run was left off."""
@@ -218,13 +231,17 @@ class Trainer:
             meter.add(take_step(batches, tokens), tokens)
             state.step += 1
             state.position = stream.position
-            if state.step % settings.log_every == 0 or state.step == settings.steps:
+            if self.is_logged(state.step):
                 self.report(meter, log)
                 with meter.paused():
                     self.report_sparsity(batches[-1], log)
             with meter.paused():
                 if self.between_steps(log):
                     return
+
+    def is_logged(self, step: int) -> bool:
+        """Whether a step is one of those after which the log gets a row."""
+        return step % self.settings.log_every == 0 or step == self.settings.steps
 
     def step_function(self) -> TakeSteps:
         """What takes an optimiser step: as it is written, or as a CUDA graph that is recorded and replayed."""
@@ -248,21 +265,22 @@ class Trainer:
             number = index * self.processes.world + self.processes.rank
             torch.manual_seed(mix(self.settings.seed, self.state.step, number))
             with gradients_shared(objective, index == len(batches) - 1):
-                with self.autocast():
+                with self.precision.autocast():
                     loss, nll = objective(*objective_inputs(batch.to(self.device)))
                 # Gradients are means over processes; the mean wanted is over tokens.
-                (loss * (self.processes.world / tokens)).backward()
+                self.precision.scaled(loss * (self.processes.world / tokens)).backward()
             sums += torch.stack([loss.detach(), nll.detach()])
         set_rate(self.optimiser, self.learning_rate())
-        apply_gradients(self.optimiser, self.model, self.settings.clip_norm)
+        norm = self.gradient_norm if self.is_logged(self.state.step + 1) else None
+        apply_gradients(self.optimiser, self.model, self.settings.clip_norm, norm, self.precision.scaler)
         return sums
 
     def recordable_step(self, objective: nn.Module, batch: Batch, factor: Tensor) -> Tensor:
         """`optimise` for a step that is one batch, in a form that can be recorded: what changes lies on the device."""
-        with self.autocast():
+        with self.precision.autocast():
             loss, nll = objective(*objective_inputs(batch))
         (loss * factor).backward()
-        apply_gradients(self.optimiser, self.model, self.settings.clip_norm)
+        apply_gradients(self.optimiser, self.model, self.settings.clip_norm, self.gradient_norm)
         return torch.stack([loss.detach(), nll.detach()])
 
     def set_centring(self) -> None:
@@ -278,6 +296,8 @@ class Trainer:
     def learning_rate(self) -> float:
         """The rate of the step that comes next."""
         settings, step = self.settings, self.state.step + 1
+        if settings.schedule == "cosine":
+            return cosine(step, self.config.model.width, settings.warmup, settings.steps, settings.learning_rate)
         rate = inverse_square_root(step, self.config.model.width, settings.warmup, settings.learning_rate)
         return rate * cooled(step, settings.steps, settings.cooldown)
 
@@ -287,15 +307,20 @@ class Trainer:
         speed = meter.speed()
         if log is not None:
             left = (self.settings.steps - self.state.step) * (meter.tokens / self.settings.log_every) / max(speed, 1e-9)
-            memory = peak_memory(self.device)
-            log.train(self.state.step, loss, nll, rate_of(self.optimiser), speed, left, memory)
+            more = {
+                "gradient_norm": float(self.gradient_norm),
+                "loss_scale": self.precision.scale,
+                "peak_memory_gib": peak_memory(self.device),
+            }
+            known = {name: value for name, value in more.items() if value is not None}
+            log.train(self.state.step, loss, nll, rate_of(self.optimiser), speed, left, **known)
         self.watchdog.check(self.state.step, nll)
         meter.reset()
 
     def report_sparsity(self, batch: Batch, log: TrainingLog | None) -> None:
         """Log how sparse attention is on a batch and what it is penalised with, where a sparsity is asked for."""
         if log is not None and self.config.model.target_sparsity is not None and not self.sharded:
-            with self.autocast():
+            with self.precision.autocast():
                 rate, penalty = measure_sparsity(self.model, batch.to(self.device))
             log.write("sparsity", self.state.step, rate=rate, penalty=penalty)
 
@@ -304,51 +329,91 @@ class Trainer:
         settings, step = self.settings, self.state.step
         stop = False
         last = step == settings.steps
-        if self.valid is not None and settings.validate_every and (step % settings.validate_every == 0 or last):
+        if self.valid and settings.validate_every and (step % settings.validate_every == 0 or last):
             stop = self.validate(log)
-        if self.valid is not None and settings.bleu_every and step % settings.bleu_every == 0:
-            self.validate_bleu(log)
+        chosen_now = last and settings.best_by == "bleu"
+        if self.valid and settings.bleu_every and (step % settings.bleu_every == 0 or chosen_now):
+            stop = self.validate_bleu(log) or stop
         self.stop.asked = self.processes.any(self.stop.asked)
         if step % settings.save_every == 0 or last or stop or self.stop.asked:
             self.save()
         return stop or self.stop.asked
 
     def validate(self, log: TrainingLog | None) -> bool:
-        """Loss on the validation set; keeps the best model, and says whether patience has run out."""
-        assert self.valid is not None
+        """Loss on the validation sets; keeps the best model by it, and says whether patience has run out."""
         self.model.eval()
         self.set_centring()  # as in the next step: keys are plain here as soon as the last centred step is over
+        losses = {name: self.loss_on(corpus) for name, corpus in self.valid.items()}
+        self.model.train()
+        state, settings = self.state, self.settings
+        loss, _ = losses[settings.best_on]
+        better = self.counts and loss < state.best_loss
+        state.best_loss = loss if better else state.best_loss
+        if settings.best_by == "loss":
+            self.keep_best(better)
+        for name, (loss, nll) in losses.items():
+            perplexity = math.exp(min(nll, 50.0))
+            text = f"loss {loss:.3f}, perplexity {perplexity:.2f}{self.mark(name, better, 'loss')}"
+            self.log_validation(log, "valid", name, text, loss=loss, nll=nll, perplexity=perplexity)
+        return self.out_of_patience()
+
+    def loss_on(self, corpus: PreparedCorpus) -> tuple[float, float]:
+        """(loss, negative log-likelihood) a token of a validation set."""
         budget = min(self.batch_tokens, VALIDATION_TOKENS)
+        autocast = self.precision.autocast
         if isinstance(self.objective, FSDPModule):
             # A call gathers parameters from all processes, so each of them sees the same batches, which are all.
-            alone = Processes(0, 1, self.device)
-            loss, nll = validation_loss(self.objective, self.valid, budget, alone, self.autocast)
+            losses = validation_loss(self.objective, corpus, budget, Processes(0, 1, self.device), autocast)
             self.objective.reshard()
-        else:  # forward: a call may be compiled, for batches of one size
-            loss, nll = validation_loss(self.objective.forward, self.valid, budget, self.processes, self.autocast)
-        self.model.train()
+            return losses
+        # forward: a call may be compiled, for batches of one size
+        return validation_loss(self.objective.forward, corpus, budget, self.processes, autocast)
+
+    @property
+    def counts(self) -> bool:
+        """Whether a validation may choose the best model: while keys are centred it is not of the one that is saved."""
+        return self.state.step >= self.settings.centring
+
+    def keep_best(self, better: bool) -> None:
+        """Save the model as the best one if it is better than those before; count the validation if it is not."""
         state = self.state
-        # While keys are centred this is not the loss of the model that is saved, whose keys are plain.
-        counts = state.step >= self.settings.centring
-        better = counts and loss < state.best_loss
-        state.best_loss = loss if better else state.best_loss
-        state.bad_validations = 0 if better else state.bad_validations + counts
+        state.bad_validations = 0 if better else state.bad_validations + self.counts
         weights = whole_weights(self.model, self.processes) if better else {}
         if better and self.processes.first:
             save_folder(self.directory / "best", self.config, weights, self.subwords.model)
+
+    def mark(self, name: str, better: bool, measure: str) -> str:
+        """What a line on a validation says of the best model, which one set and one measure choose."""
+        chooses = name == self.settings.best_on and measure == self.settings.best_by
+        return " (best so far)" if better and chooses else ""
+
+    def log_validation(self, log: TrainingLog | None, event: str, name: str, text: str, **values: float | str) -> None:
+        """Log what a validation set has shown."""
         if log is not None:
-            perplexity = math.exp(min(nll, 50.0))
-            log.write("valid", state.step, loss=loss, nll=nll, perplexity=perplexity)
-            best = " (best so far)" if better else ""
-            log.say(f"step {state.step}: validation loss {loss:.3f}, perplexity {perplexity:.2f}{best}")
-        return self.out_of_patience()
+            log.write(event_of(event, name), self.state.step, **values)
+            of = "" if name == VALID else f" ({name})"
+            log.say(f"step {self.state.step}: validation{of} {text}")
 
     def out_of_patience(self) -> bool:
-        """Whether too many validations in a row have brought no better loss."""
+        """Whether too many validations in a row have brought nothing better."""
         return bool(self.settings.patience) and self.state.bad_validations >= self.settings.patience
 
-    def validate_bleu(self, log: TrainingLog | None) -> None:
-        """Log greedy BLEU on the validation set, from the first process."""
+    def validate_bleu(self, log: TrainingLog | None) -> bool:
+        """Greedy BLEU on the validation sets, by the first process; otherwise as `validate`."""
+        scores = self.bleu_scores()
+        state, settings = self.state, self.settings
+        bleu = self.processes.total(scores[settings.best_on].value if self.processes.first else 0.0)
+        better = self.counts and bleu > state.best_bleu
+        state.best_bleu = bleu if better else state.best_bleu
+        if settings.best_by == "bleu":
+            self.keep_best(better)
+        for name, score in scores.items():
+            text = f"BLEU {score.value:.2f} (greedy){self.mark(name, better, 'bleu')}"
+            self.log_validation(log, "bleu", name, text, bleu=score.value, signature=score.signature)
+        return self.out_of_patience()
+
+    def bleu_scores(self) -> dict[str, Score]:
+        """Greedy BLEU on each validation set, in the first process; nothing elsewhere."""
         model = self.model
         if self.sharded:  # the first process translates with a copy
             weights = whole_weights(self.model, self.processes)
@@ -356,14 +421,12 @@ class Trainer:
                 model = Transformer(self.config.model)
                 load_into(model, weights, "the sharded model")
         if not self.processes.first:
-            return
+            return {}
         model.centre_keys(None)  # what is saved, and what translates, has plain keys
-        score = greedy_bleu(model, self.subwords, self.config, self.device)
+        scores = {name: greedy_bleu(model, self.subwords, self.config, self.device, name) for name in self.valid}
         model.centre_keys(self.share)
         self.model.train()
-        if log is not None:
-            log.write("bleu", self.state.step, bleu=score.value, signature=score.signature)
-            log.say(f"step {self.state.step}: validation BLEU {score.value:.2f} (greedy)")
+        return scores
 
     def save(self) -> None:
         """Write a checkpoint from the first process; the others wait. Weights that are not numbers are not saved."""
@@ -405,10 +468,6 @@ class Trainer:
             ids = [self.device.index] if self.device.type == "cuda" else None
             objective = DistributedDataParallel(objective, device_ids=ids)
         return objective
-
-    def autocast(self) -> contextlib.AbstractContextManager:
-        """Mixed precision where the settings want it."""
-        return torch.autocast(self.device.type, torch.bfloat16) if self.half else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""How good a model is while it is trained: its loss and its greedy BLEU on the validation set."""
+"""How good a model is while it is trained: its loss and its greedy BLEU on the validation sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rela.config import Config
+from rela.config import Config, CorpusConfig, DataConfig, NamedCorpusConfig
 from rela.data.batching import PreparedCorpus, one_pass
 from rela.data.corpus import read_pairs
 from rela.data.subwords import Subwords
@@ -19,6 +19,9 @@ from rela.model.transformer import Transformer
 from rela.training.loss import objective_inputs
 from rela.training.processes import Processes
 from rela.training.watchdog import TrainingFailed
+
+VALID = "valid"
+"""The name of the first validation set."""
 
 
 @torch.no_grad()
@@ -43,10 +46,20 @@ def validation_loss(
     return loss, nll
 
 
-def greedy_bleu(model: Transformer, subwords: Subwords, config: Config, device: torch.device) -> Score:
-    """BLEU of greedy translations of the validation set, as sacreBLEU scores the raw text."""
-    assert config.data.valid is not None
-    root, valid = Path(config.data.root), config.data.valid
+def validation_texts(config: DataConfig) -> dict[str, CorpusConfig | NamedCorpusConfig]:
+    """The validation sets by name; the first is called valid."""
+    first = {} if config.valid is None else {VALID: config.valid}
+    return {**first, **{corpus.name: corpus for corpus in config.more_valid}}
+
+
+def event_of(event: str, name: str) -> str:
+    """An event as the log names it: valid and bleu of the first validation set, valid.NAME and bleu.NAME of others."""
+    return event if name == VALID else f"{event}.{name}"
+
+
+def greedy_bleu(model: Transformer, subwords: Subwords, config: Config, device: torch.device, name: str) -> Score:
+    """BLEU of greedy translations of a validation set, as sacreBLEU scores the raw text."""
+    root, valid = Path(config.data.root), validation_texts(config.data)[name]
     pairs = read_pairs(root / valid.source, root / valid.target, config.data.on_bad_line)
     sources, references = map(list, zip(*pairs, strict=True))
     translator = Translator(model, subwords, config, str(device))

@@ -11,6 +11,7 @@ from rela.config import (
     DataConfig,
     DecodeConfig,
     ModelConfig,
+    NamedCorpusConfig,
     TrainConfig,
 )
 
@@ -26,7 +27,13 @@ from rela.config import (
         (lambda: ModelConfig(query_key_gain=0.0), "query_key_gain"),
         (lambda: TrainConfig(steps=0), "steps"),
         (lambda: TrainConfig(steps=9, centring=10), "centring"),
-        (lambda: TrainConfig(precision="fp16"), "precision"),
+        (lambda: TrainConfig(precision="fp8"), "precision"),
+        (lambda: TrainConfig(precision="fp16", sharding="full"), "precision"),
+        (lambda: TrainConfig(optimiser="adamw"), "weight_decay"),
+        (lambda: TrainConfig(schedule="linear"), "schedule"),
+        (lambda: TrainConfig(best_by="chrf"), "best_by"),
+        (lambda: NamedCorpusConfig("valid", "a", "b"), "name"),
+        (lambda: DataConfig(more_valid=(NamedCorpusConfig("news", "a", "b"),)), "more_valid"),
         (lambda: TrainConfig(epsilon=0.0), "epsilon"),
         (lambda: TrainConfig(beta2=1.0), "beta2"),
         (lambda: DecodeConfig(beam=0), "beam"),

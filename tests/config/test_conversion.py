@@ -10,7 +10,9 @@ import pytest
 from rela.config import (
     Config,
     TrainConfig,
+    from_dict,
     load_config,
+    to_dict,
 )
 
 
@@ -85,3 +87,12 @@ def test_wrong_overrides_are_one_line(tmp_path, override, named):
     with pytest.raises(ValueError, match=r"\A[^\n]*\Z") as caught:
         load_config(write(tmp_path, "train: {steps: 7}"), [override])
     assert named in str(caught.value)
+
+
+def test_a_field_whose_name_is_a_word_of_python_has_the_plain_key():
+    config = from_dict(TrainConfig, {"from": "runs/a"}, "here")
+    assert config.from_ == "runs/a"
+    assert to_dict(config)["from"] == "runs/a"
+    assert "from_" not in to_dict(config)
+    with pytest.raises(ValueError, match="has no field from_"):
+        from_dict(TrainConfig, {"from_": "runs/a"}, "here")

@@ -39,6 +39,19 @@ def test_bleu_is_drawn_where_it_was_logged(tmp_path):
     assert [list(line.get_ydata()) for line in panels[1].get_lines()] == [[31.5], []]
 
 
+def test_further_validation_sets_are_drawn_under_their_names(tmp_path):
+    more = [
+        {"event": "valid.news", "step": 100, "nll": 6.5},
+        {"event": "bleu.news", "step": 200, "bleu": 21.5},
+        {"event": "valid.news", "step": 200, "nll": None},
+    ]
+    losses, _ = training_curves({"one": read_log(write(tmp_path / "one", [*ROWS, *more]))})
+    lines = {line.get_label(): line for line in losses.get_lines()}
+    assert list(lines["one, validation"].get_ydata()) == [5.5]
+    np.testing.assert_array_equal(lines["one, validation (news)"].get_ydata(), [6.5, np.nan])
+    assert [list(line.get_ydata()) for line in losses.figure.axes[1].get_lines()] == [[], [21.5]]
+
+
 def test_the_command_draws_several_runs(tmp_path):
     runs = [write(tmp_path / name, ROWS) for name in ("a", "b")]
     with pytest.raises(SystemExit) as stopped:

@@ -154,15 +154,24 @@ def test_damaged_progress_is_one_line(tmp_path, content):
 
 def test_a_removed_checkpoint_is_whole_or_gone_wherever_the_process_is_killed(tmp_path, monkeypatch):
     """Killed while files go one by one: their folder has no name any more, and goes with the next run."""
-    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints = Checkpoints(tmp_path, keep=2)
     first = save(checkpoints, 5)
+    save(checkpoints, 10)
     with monkeypatch.context() as patch:
         patch.setattr(files.shutil, "rmtree", lambda *_, **__: None)
-        save(checkpoints, 10)
+        save(checkpoints, 15)
     assert not first.exists()
-    assert [path.name for path in checkpoints.paths()] == ["step-0000010"]
+    assert [path.name for path in checkpoints.paths()] == ["step-0000010", "step-0000015"]
     files.remove_leftovers(tmp_path)
-    assert names(checkpoints) == ["step-0000010"]
+    assert names(checkpoints) == ["step-0000010", "step-0000015"]
+
+
+def test_two_checkpoints_with_optimisers_stay_where_one_is_to_be_kept(tmp_path):
+    """A run must be able to go on when the newest is damaged."""
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (5, 10, 15):
+        save(checkpoints, step)
+    assert [path.name for path in checkpoints.resumable()] == ["step-0000015", "step-0000010"]
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_never_lost(tmp_path):

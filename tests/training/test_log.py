@@ -16,7 +16,7 @@ def test_times_as_on_a_clock(seconds: float, shown: str):
 def test_lines_are_json_and_a_second_run_goes_on(tmp_path, capsys):
     for step in (1, 2):
         log = TrainingLog(tmp_path, 20, tensorboard=False)
-        log.train(step, 3.25, 3.0, 1e-3, 1234.5, 61.0, None)
+        log.train(step, 3.25, 3.0, 1e-3, 1234.5, 61.0)
         log.close()
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(row["event"], row["step"], row["loss"], row["nll"]) for row in rows] == [

@@ -45,3 +45,24 @@ def test_long_gradients_are_clipped():
     model(torch.ones(1, 3)).sum().backward()
     apply_gradients(plain, model, 2.0)
     assert_close(before - model.weight, torch.ones(1, 3))  # short ones are left as they are
+
+
+def test_adamw_decays_matrices_alone_and_apart_from_the_gradient():
+    """Two steps at rate 0.1 with decay 0.5 and no gradient: matrices shrink by 0.95 each, vectors stay."""
+    model = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.Linear(4, 3))
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimiser = make_optimiser(model, TrainConfig(optimiser="adamw", weight_decay=0.5), CPU)
+    set_rate(optimiser, 0.1)
+    for _ in range(2):
+        (0.0 * model(torch.tensor([1, 4])).sum()).backward()
+        apply_gradients(optimiser, model, 0.0)
+    for name, parameter in model.named_parameters():
+        assert_close(parameter, before[name] * (0.95**2 if parameter.dim() == 2 else 1.0))
+
+
+def test_the_norm_of_all_gradients_is_the_norm_of_one_long_vector():
+    model = nn.Linear(3, 2)
+    model(torch.tensor([[1.0, 2.0, 2.0]])).sum().backward()
+    norm = torch.zeros(())
+    apply_gradients(make_optimiser(model, TrainConfig(), CPU), model, 0.0, norm)
+    assert_close(norm, torch.tensor((9.0 + 9.0 + 2.0) ** 0.5))  # twice [1, 2, 2], and two biases

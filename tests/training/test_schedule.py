@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from rela.training.schedule import centring_share, cooled, inverse_square_root
+from rela.training.schedule import centring_share, cooled, cosine, inverse_square_root
 
 
 def test_the_learning_rate_is_that_of_vaswani_et_al():
@@ -15,6 +17,17 @@ def test_the_learning_rate_is_that_of_vaswani_et_al():
     assert rates.index(max(rates)) == 9
     assert rates[4] == pytest.approx(rates[9] / 2)
     assert max(rates) == pytest.approx(2.0 * 64**-0.5 * 10**-0.5)
+
+
+def test_a_cosine_has_the_same_warm_up_and_falls_to_zero():
+    rates = [cosine(step, 64, 10, 30, 2.0) for step in range(1, 32)]
+    assert rates[:10] == [inverse_square_root(step, 64, 10, 2.0) for step in range(1, 11)]
+    peak = 2.0 * 64**-0.5 * 10**-0.5
+    assert max(rates) == rates[9] == pytest.approx(peak)
+    assert rates[16] == pytest.approx(peak / 2 * (1 + math.cos(math.pi * 7 / 21)))
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+    assert 0 < rates[29] < 0.01 * peak
+    assert rates[30] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_cooldown_ends_in_a_line_to_zero():

@@ -63,6 +63,31 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(make_config
     assert one["model/model.safetensors"] != three["model/model.safetensors"]
 
 
+def test_adamw_along_a_cosine_resumes_and_keeps_its_end(make_config):
+    options = {"optimiser": "adamw", "weight_decay": 0.1, "schedule": "cosine", "warmup": 3, "average_last": 1}
+    straight, parts = make_config("straight", **options), make_config("parts", **options)
+    train(straight, quiet=True)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_at(parts, 6)
+    with pytest.raises(CheckpointError, match=r"follows a cosine towards train\.steps = 12"):
+        train(with_train(parts, steps=13), quiet=True)
+    train(parts, quiet=True)
+    assert final_bytes(parts) == final_bytes(straight)
+
+
+def interrupted_at(config: Config, step: int) -> None:
+    """Train until a step, and stop there as after Ctrl-C."""
+    made = trainer(config)
+    take = made.step_function()
+
+    def last(batches, tokens):
+        made.stop.asked = made.state.step + 1 == step
+        return take(batches, tokens)
+
+    made.step_function = lambda: last  # type: ignore[method-assign]
+    made.run()
+
+
 @pytest.mark.parametrize("stop", [3, 8])
 def test_a_resumed_run_is_the_run_that_never_stopped(make_config, stop):
     """Also when it is saved, logged and validated at other steps."""
