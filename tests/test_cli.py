@@ -41,14 +41,32 @@ def test_the_version_is_told(call):
     assert call("--version") == (0, f"rela {rela.__version__}\n", "")
 
 
-def test_a_shell_completes_commands(capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("rela tr", ["train", "translate"]),
+        ("rela data ", ["toy", "list", "get"]),
+        ("rela score --to", ["--tokens"]),
+    ],
+)
+def test_a_shell_completes_commands_and_options(capsys, monkeypatch, words, completed):
     monkeypatch.setenv("_RELA_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "rela tr")
-    monkeypatch.setenv("COMP_CWORD", "1")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
     monkeypatch.setattr(sys, "argv", ["rela"])
     with pytest.raises(SystemExit):
         main()
-    assert capsys.readouterr().out.split() == ["train", "translate"]
+    assert capsys.readouterr().out.split() == completed
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_the_script_of_completion_is_shown(capsys, monkeypatch, shell_name):
+    """What `rela --install-completion` writes: it calls the program for what to offer."""
+    monkeypatch.setenv("_RELA_COMPLETE", f"source_{shell_name}")
+    monkeypatch.setattr(sys, "argv", ["rela"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"_RELA_COMPLETE=complete_{shell_name}" in capsys.readouterr().out
 
 
 def test_without_a_command_the_help_is_shown(call):

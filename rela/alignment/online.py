@@ -11,6 +11,7 @@ from rela.alignment.choose import Aligner, AlignmentChoice
 from rela.analysis.capture import Encoded, capture_batch
 from rela.analysis.record import END, AttentionRecord
 from rela.analysis.words import words
+from rela.data.subwords import joined
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import Link
 
@@ -19,11 +20,14 @@ class OnlineLinks:
     """The word links of translations, for `Translator.translate_nbest(…, links=OnlineLinks(translator))`.
 
     They are those of forced decoding of the same subwords. Where search cannot hand out its weights, as on a GPU, they
-    come from forced decoding itself.
+    come from forced decoding itself. Words are counted as `rela align` counts them: a no-break space is a part of one,
+    unless `no_break_splits`, as for `str.split`.
     """
 
-    def __init__(self, translator: Translator, choice: AlignmentChoice | None = None) -> None:
-        self.translator = translator
+    def __init__(
+        self, translator: Translator, choice: AlignmentChoice | None = None, no_break_splits: bool = False
+    ) -> None:
+        self.translator, self.no_break_splits = translator, no_break_splits
         aligner = Aligner(translator, choice)
         self.choice, self.chosen = aligner.choice, aligner.chosen
         self.kind = translator.config.model.attention_kinds["cross"]
@@ -33,11 +37,18 @@ class OnlineLinks:
         """The decoder layer to be watched."""
         return self.choice.layer
 
-    def read(self, source: Sequence[int], target: Sequence[int], attention: Tensor | None) -> frozenset[Link]:
-        """The links (source word, target word) of subword ids, from that layer's weights [H, T, S] or without them."""
+    def read(
+        self, source: Sequence[int], target: Sequence[int], attention: Tensor | None, text: str = ""
+    ) -> frozenset[Link]:
+        """The links (source word, target word) of subword ids, from that layer's weights [H, T, S] or without them.
+
+        `text` is that of the source, where it has no-break spaces.
+        """
         if not source or not target:
             return frozenset()
         pieces = [tuple(self.translator.subwords.pieces(ids)) for ids in (source, target)]
+        if text and not self.no_break_splits:
+            pieces[0] = joined(pieces[0], text)
         if attention is None:
             return written_words(self.forced(source, target, pieces), pieces[1])
         keys, queries = (*pieces[0], END), (*pieces[1], END)

@@ -273,30 +273,33 @@ def score(
     check_outputs([out], [source, target], [model])
     translator = Translator.load(model, device)
     options = {} if precision is None else {"precision": precision}
-    skipped = 0
+    without: dict[int, str] = {}
     with output_lines(out, "scored") as write:
         for first, chunk in zip(count(1, WINDOW), chunked(paired_lines(source, target), WINDOW), strict=False):
-            short = {number: pair for number, pair in enumerate(chunk, first) if fits(translator, number, *pair)}
-            found = translator.score(*map(list, zip(*short.values(), strict=True)), **options) if short else []
-            scored = dict(zip(short, found, strict=True))
+            wrong = {number: problem(translator, *pair) for number, pair in enumerate(chunk, first)}
+            usable = {number: pair for number, pair in enumerate(chunk, first) if not wrong[number]}
+            found = translator.score(*map(list, zip(*usable.values(), strict=True)), **options) if usable else []
+            scored = dict(zip(usable, found, strict=True))
             for number in range(first, first + len(chunk)):
                 write(score_line(scored.get(number), tokens, format))
-            skipped += len(chunk) - len(short)
-    if skipped:
-        pairs = f"{skipped} pair{'s' * (skipped > 1)}"
-        warnings.warn(f"{pairs} too long for the model {'have' if skipped > 1 else 'has'} no score", stacklevel=2)
+            without |= {number: why for number, why in wrong.items() if why}
+    if without:
+        line, why = next(iter(without.items()))
+        pairs = f"{len(without)} pair{'s have' if len(without) > 1 else ' has'} no score"
+        warnings.warn(f"{pairs}, the first: line {line}: {why}", stacklevel=2)
 
 
-def fits(translator: Any, line: int, source: str, target: str) -> bool:
-    """Whether a pair is short enough for a model; a warning names the line of one that is not."""
+def problem(translator: Any, source: str, target: str) -> str:
+    """Why a pair gets no score; nothing if it does."""
     from rela.decoding.translate import PairTooLong
 
+    if not source.strip() or not target.strip():
+        return "empty"
     try:
         translator.encode_pair(source, target)
     except PairTooLong as error:
-        warnings.warn(f"line {line} gets no score: {error}", stacklevel=2)
-        return False
-    return True
+        return str(error)
+    return ""
 
 
 def score_line(item: Any, tokens: bool, format: str) -> str:
@@ -313,26 +316,54 @@ def score_line(item: Any, tokens: bool, format: str) -> str:
 def evaluate(
     hypothesis: Annotated[Path, typer.Argument(help="Translations.")],
     reference: Annotated[Path, typer.Argument(help="References, line by line.")],
+    ter: Annotated[bool, typer.Option("--ter", help="Also the translation edit rate, which takes longer.")] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Other translations: is the difference significant? (paired bootstrap)")
+    ] = None,
+    comet: Annotated[
+        Path | None, typer.Option(metavar="SRC", help="Also COMET, with this source text (needs the extra comet).")
+    ] = None,
+    comet_model: Annotated[
+        str | None, typer.Option(help="A COMET model by name, or its file; Unbabel/wmt22-comet-da if left out.")
+    ] = None,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """BLEU and chrF with their signatures, and BLEU as multi-bleu.perl computes it on the text as it is.
 
-    Example: `rela evaluate output.de test.de`
+    Example: `rela evaluate output.de test.de --baseline other.de`
     """
-    from rela.data.corpus import read_lines
-    from rela.evaluation.scores import bleu, chrf, tokenised_bleu
+    from rela.evaluation import scores
+    from rela.evaluation.comet import MODEL
+    from rela.evaluation.comet import comet as comet_of
+    from rela.evaluation.significance import paired_bootstrap
 
     check_format(format, "text", "json")
-    hypotheses, references = list(read_lines(hypothesis)), list(read_lines(reference))
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            f"{hypothesis} has {len(hypotheses)} lines and {reference} {len(references)}; wanted equally many"
-        )
-    results = [measure(hypotheses, references) for measure in (bleu, chrf, tokenised_bleu)]
+    if comet_model is not None and comet is None:
+        raise ValueError("--comet-model without effect: wanted --comet SRC too")
+    references, hypotheses = parallel_lines(reference, hypothesis)
+    results: list[Any] = [measure(hypotheses, references) for measure in (scores.bleu, scores.chrf)]
+    results += [scores.ter(hypotheses, references)] if ter else []
+    results.append(scores.tokenised_bleu(hypotheses, references))
+    if comet is not None:
+        _, sources = parallel_lines(reference, comet)
+        results.append(comet_of(sources, hypotheses, references, comet_model or MODEL))
+    if baseline is not None:
+        _, others = parallel_lines(reference, baseline)
+        results += paired_bootstrap(hypotheses, others, references, ter)
     if format == "json":
         print(json.dumps([vars(result) for result in results], allow_nan=False))
     else:
         print("\n".join(map(str, results)))
+
+
+def parallel_lines(reference: Path, other: Path) -> tuple[list[str], list[str]]:
+    """The lines of two texts, of which there must be equally many."""
+    from rela.data.corpus import read_lines
+
+    references, others = list(read_lines(reference)), list(read_lines(other))
+    if len(others) != len(references):
+        raise ValueError(f"{other} has {len(others)} lines and {reference} {len(references)}; wanted equally many")
+    return references, others
 
 
 def info(model: ModelFolder) -> None:

@@ -20,7 +20,8 @@ WORD_START = "▁"
 """What SentencePiece writes for the space before a word."""
 NO_BREAK = "\u00a0"
 GAP = re.compile(r"\s+")
-BREAK = re.compile("[^\\S\u00a0\u2007\u202f]+")
+NO_BREAKS = "\u00a0\u2007\u202f"
+BREAK = re.compile(f"[^\\S{NO_BREAKS}]+")
 """White space that ends a word: all but the three no-break spaces."""
 
 
@@ -108,6 +109,11 @@ def tidy(text: str) -> str:
 def split_words(text: str) -> list[str]:
     """The words of a text, as links count them: a no-break space is a part of a word."""
     return [word for word in BREAK.split(text) if word.strip()]
+
+
+def has_no_break(text: str) -> bool:
+    """Whether there is a no-break space in a text, so that its words are other than those of `text.split()`."""
+    return any(space in text for space in NO_BREAKS)
 
 
 def joined(pieces: Sequence[str], text: str) -> tuple[str, ...]:

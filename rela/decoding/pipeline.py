@@ -38,8 +38,8 @@ SPECIAL = SpecialTokens(BOS, EOS, banned=(PAD, BOS, UNK))
 
 Read = Callable[[int], list[list[int]]]
 """The ids of the next window of lines, the first of which has this number; none at the end."""
-Finish = Callable[[list[int], Hypothesis], Any]
-"""What is made of each hypothesis of a line with these ids, such as its text."""
+Finish = Callable[[int, list[int], Hypothesis], Any]
+"""What is made of each hypothesis of a line with this number and these ids, such as its text."""
 
 
 @dataclass(frozen=True)
@@ -248,8 +248,8 @@ def with_empty_lines(lines: LineBatch, found: PendingResults, nbest: int) -> Ite
 
 def make_results(lines: LineBatch, found: PendingResults, finish_hypothesis: Finish) -> HostWork:
     """Write the results of a batch to its window, those of one line at each `next`."""
-    for index, ids, hypotheses in zip(lines.indices, lines.ids, found(), strict=True):
-        lines.results[index] = [finish_hypothesis(ids, hypothesis) for hypothesis in hypotheses]
+    for index, number, ids, hypotheses in zip(lines.indices, lines.numbers, lines.ids, found(), strict=True):
+        lines.results[index] = [finish_hypothesis(number, ids, hypothesis) for hypothesis in hypotheses]
         yield None
 
 

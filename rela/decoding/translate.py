@@ -17,7 +17,7 @@ from torch import Tensor
 from rela.config import Config, DecodeConfig
 from rela.config.schema import MAX_BEAM
 from rela.data.batching import Batch
-from rela.data.subwords import EOS, UNK, Subwords
+from rela.data.subwords import EOS, UNK, Subwords, has_no_break
 from rela.decoding.background import ClosableLock
 from rela.decoding.beam import Hypothesis
 from rela.decoding.engines.ensemble import EnsembleEngines
@@ -42,8 +42,13 @@ class LinkReader(Protocol):
         """The decoder layer to be watched."""
         ...
 
-    def read(self, source: Sequence[int], target: Sequence[int], attention: Tensor | None) -> frozenset[Link]:
-        """Links of subword ids, from that layer's weights [H, T, S]; None where the engine does not give them."""
+    def read(
+        self, source: Sequence[int], target: Sequence[int], attention: Tensor | None, text: str = ""
+    ) -> frozenset[Link]:
+        """Links of subword ids, from that layer's weights [H, T, S]; None where the engine does not give them.
+
+        `text` is that of the source, where it has no-break spaces, which subwords do not tell from plain ones.
+        """
         ...
 
 
@@ -198,7 +203,7 @@ class Translator:
             prefix_of=None if prefixes is None else reader.take_prefix,
             first=first,
         )
-        found = self.pipeline.translate(reader, partial(self.to_translation, links), request)
+        found = self.pipeline.translate(reader, partial(self.to_translation, links, reader.texts), request)
         try:
             if rerank is None:
                 yield from found
@@ -220,10 +225,12 @@ class Translator:
             )
         return ids[:limit]
 
-    def to_translation(self, links: LinkReader | None, source: list[int], hypothesis: Hypothesis) -> Translation:
-        """A hypothesis with its text and, if asked for, its links."""
+    def to_translation(
+        self, links: LinkReader | None, texts: dict[int, str], number: int, source: list[int], hypothesis: Hypothesis
+    ) -> Translation:
+        """A hypothesis of line `number` with its text and, if asked for, its links."""
         tokens = hypothesis.tokens
-        found = None if links is None else links.read(source, tokens, hypothesis.attention)
+        found = None if links is None else links.read(source, tokens, hypothesis.attention, texts.get(number, ""))
         return Translation(self.subwords.decode(tokens), hypothesis.score, hypothesis.log_prob, tokens, found)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Scored]:
@@ -274,12 +281,18 @@ class Reader:
         """In order, if they are to be kept."""
         self.prefixes: dict[int, list[int]] = {}
         """Subword ids by the number of the line."""
+        self.texts: dict[int, str] = {}
+        """Lines with no-break spaces by their number, as long as their window may be at work."""
 
     def __call__(self, number: int) -> list[list[int]]:
         """Subword ids of the next window of lines, the first of which is line `number`."""
         ids = []
+        for old in [old for old in self.texts if old < number - 2 * self.window]:
+            del self.texts[old]
         for i, line in enumerate(islice(self.stream, self.window), start=number):
             with self.lock:
+                if has_no_break(line):
+                    self.texts[i] = line
                 ids.append(self.translator.encode_source(line, i))
                 if self.keep_lines:
                     self.lines.append(line)

@@ -11,7 +11,7 @@ LONGEST_NGRAM = 4
 
 @dataclass(frozen=True)
 class Score:
-    """One corpus-level figure from 0 to 100, and the recipe to compute it again."""
+    """One corpus-level figure in hundredths, and the recipe to compute it again."""
 
     name: str
     value: float
@@ -35,6 +35,13 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str], **options: Any) -
     return _sacrebleu_score(CHRF(**options), hypotheses, references)
 
 
+def ter(hypotheses: Sequence[str], references: Sequence[str], **options: Any) -> Score:
+    """Corpus translation edit rate by sacreBLEU, lower is better; options go to `sacrebleu.metrics.TER`."""
+    from sacrebleu.metrics import TER
+
+    return _sacrebleu_score(TER(**options), hypotheses, references)
+
+
 def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
     """BLEU of text that is already tokenised, the figure Moses' multi-bleu.perl prints.
 
@@ -44,7 +51,7 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], lowerca
     words. No smoothing: a corpus without one matching n-gram of each length scores 0. As in the script, words are
     separated by ASCII white space alone (a no-break space is part of a word) and `lowercase` touches only A–Z.
     """
-    _check_same_length(hypotheses, references)
+    check_same_length(hypotheses, references)
     matches, totals = [0] * LONGEST_NGRAM, [0] * LONGEST_NGRAM
     hypothesis_length = reference_length = 0
     for hypothesis, reference in zip(hypotheses, references, strict=True):
@@ -66,12 +73,13 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], lowerca
 
 
 def _sacrebleu_score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    _check_same_length(hypotheses, references)
+    check_same_length(hypotheses, references)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return Score(score.name, float(score.score), metric.get_signature().format())
 
 
-def _check_same_length(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def check_same_length(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Raise unless there is one hypothesis for each reference, and at least one."""
     if isinstance(hypotheses, str) or isinstance(references, str):
         raise TypeError("hypotheses and references are lists of sentences, not one string")
     if len(hypotheses) != len(references):

@@ -32,7 +32,7 @@ class PassageTranslator:
         self, translator: Translator, glossary: Glossary | None = None, split: bool = True, **options: Any
     ) -> None:
         self.translator, self.glossary, self.split, self.options = translator, glossary, split, options
-        self.links = OnlineLinks(translator)
+        self.links = OnlineLinks(translator, no_break_splits=True)  # as the words of a passage are counted
 
     def translate(self, passages: Sequence[Passage], escape: Escape = str) -> list[str]:
         """Each passage's translation with its marks; text is escaped, what has no letter stays as it is.

@@ -93,3 +93,23 @@ def test_links_stay_within_the_words():
         for source, target in item.links:
             assert source < len(line.split())
             assert target < len(item.text.split())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_no_break_space_is_inside_a_word_while_translating_too(precision):
+    """As `rela align` counts words; a document's words are those of `str.split`."""
+    translator = sharp_translator("rela-g")
+    line = LINES[1].replace(" ", "\u00a0", 1)
+    ((plain,), (joined,)) = translator.translate_nbest(
+        [LINES[1], line], 1, OnlineLinks(translator), precision=precision
+    )
+    ((split,),) = translator.translate_nbest([line], 1, OnlineLinks(translator, no_break_splits=True), precision="fp32")
+    assert plain.text == joined.text
+    assert plain.links is not None
+    assert joined.links is not None
+    assert max(i for i, _ in joined.links) == max(i for i, _ in plain.links) - 1
+    assert {(i - 1, j) for i, j in plain.links if i > 1} <= joined.links | {(0, j) for _, j in joined.links}
+    if precision == "fp32":
+        assert split.links == plain.links
+        forced = OnlineLinks(translator).read(subwords().encode(line), joined.tokens, None, line)
+        assert joined.links == forced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -147,20 +148,22 @@ def test_odd_lines_keep_their_place(call, model, tmp_path):
     assert rows[4].split("\t")[1], "links of what was translated"
 
 
-def test_scores_agree_with_the_library_and_take_empty_lines(call, model, tmp_path):
-    sources, targets = [*SOURCES[:3], ""], [TARGETS[0], "", *TARGETS[2:4]]
+def test_scores_agree_with_the_library_and_empty_pairs_have_none(call, model, tmp_path):
+    sources, targets = [*SOURCES[:3], ""], [TARGETS[0], " ", *TARGETS[2:4]]
     (tmp_path / "s").write_text("\n".join(sources) + "\n", encoding="utf-8")
     (tmp_path / "t").write_text("\n".join(targets) + "\n", encoding="utf-8")
-    wanted = Translator.load(model, "cpu").score(sources, targets)
-    _, output, _ = call("score", model, tmp_path / "s", tmp_path / "t", "--tokens")
-    for line, scored in zip(output.splitlines(), wanted, strict=True):
-        total, pieces = line.split("\t")
+    wanted = dict(zip((0, 2), Translator.load(model, "cpu").score(sources[0:3:2], targets[0:3:2]), strict=True))
+    _, output, errors = call("score", model, tmp_path / "s", tmp_path / "t", "--tokens")
+    assert errors.splitlines()[-1] == "rela: warning: 2 pairs have no score, the first: line 2: empty"
+    lines = output.split("\n")[:-1]
+    assert [bool(line) for line in lines] == [True, False, True, False]
+    for number, scored in wanted.items():
+        total, pieces = lines[number].split("\t")
         assert float(total) == pytest.approx(scored.log_prob, abs=1e-5)
         assert [piece.rpartition(":")[0] for piece in pieces.split(" ")] == list(scored.pieces)
     _, output, _ = call("score", model, tmp_path / "s", tmp_path / "t", "--format", "jsonl")
     rows = [json.loads(line) for line in output.splitlines()]
-    assert [row["log_prob"] for row in rows] == [scored.log_prob for scored in wanted]
-    assert rows[1]["pieces"] == ["</s>"]
+    assert [row["log_prob"] for row in rows] == [wanted[0].log_prob, None, wanted[2].log_prob, None]
 
 
 def test_evaluation_prints_scores_with_signatures(call, texts):
@@ -171,6 +174,25 @@ def test_evaluation_prints_scores_with_signatures(call, texts):
     assert "multi-bleu.perl" in output
     _, output, _ = call("evaluate", texts / "source.en", texts / "target.de", "--format", "json")
     assert [row["name"] for row in json.loads(output)] == ["BLEU", "chrF2", "BLEU"]
+
+
+def test_evaluation_with_a_baseline_edit_rate_and_comet(call, fails, texts):
+    arguments = ("evaluate", texts / "target.de", texts / "target.de", "--ter", "--baseline", texts / "source.en")
+    _, output, _ = call(*arguments)
+    named = [line.partition("|")[0] for line in output.splitlines()]
+    assert named == ["BLEU", "chrF2", "TER", "BLEU", "BLEU", "chrF2", "TER"]
+    assert "bs:1000|seed:12345" in output
+    assert "difference -" in output.splitlines()[-1]
+    _, output, _ = call(*arguments, "--format", "json")
+    compared = json.loads(output)[-1]
+    assert (compared["name"], compared["value"]) == ("TER", 0.0)
+    assert compared["p"] < 0.05 < compared["baseline"]
+    target = texts / "target.de"
+    fails("evaluate", target, target, "--comet-model", "x", named="--comet-model without effect")
+    (texts / "one").write_text("eins\n")
+    fails("evaluate", target, target, "--baseline", texts / "one", named="one has 1 lines")
+    if importlib.util.find_spec("comet") is None:
+        fails("evaluate", target, target, "--comet", target, named="pip install 'rela-attention[comet]'")
 
 
 def test_info_prints_sizes_by_part(call, model):
@@ -296,9 +318,8 @@ def test_a_pair_too_long_for_the_model_is_named_and_gets_no_score(call, model, t
     (tmp_path / "late").write_text("\n".join(lines) + "\n")
     code, output, errors = call("score", model, tmp_path / "late", tmp_path / "late", "--format", format)
     assert code == 0
-    first, last = errors.splitlines()
-    assert first.startswith("rela: warning: line 2049 gets no score: the source 'dog dog")
-    assert last == "rela: warning: 1 pair too long for the model has no score"
+    (last,) = errors.splitlines()
+    assert last.startswith("rela: warning: 1 pair has no score, the first: line 2049: the source 'dog dog")
     scores = output.splitlines()
     assert len(scores) == 2050
     if format == "jsonl":

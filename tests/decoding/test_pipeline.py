@@ -18,7 +18,9 @@ def test_ids_give_the_hypotheses_of_each_line_in_order(make_translator, sentence
     lines = [translator.subwords.encode(line) for line in sentences]
     request = Request(dataclasses.replace(translator.config.decode, beam=3), nbest=2, window=5)
     found = list(
-        translator.pipeline.translate(lambda number: lines[number : number + 5], lambda _, item: item, request)
+        translator.pipeline.translate(
+            lambda number: lines[number : number + 5], lambda number, ids, item: item, request
+        )
     )
     wanted = translator.translate_nbest(sentences, nbest=2, beam=3)
     assert [[item.tokens for item in group] for group in found] == [[item.tokens for item in group] for group in wanted]

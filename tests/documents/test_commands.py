@@ -11,7 +11,7 @@ import torch
 import typer
 
 from rela.cli import app
-from rela.config import Config
+from rela.config import Config, to_dict
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -62,7 +62,7 @@ def test_command_and_options_exist(page: str, line: str) -> None:
             assert word.partition("=")[0] in known, f"{page}: rela {line}"
     for setting in (words[i + 1] for i, word in enumerate(words) if word == "--set"):
         section, field = setting.partition("=")[0].split(".")
-        assert field in vars(getattr(Config(), section)), f"{page}: rela {line}"
+        assert field in to_dict(Config())[section], f"{page}: rela {line}"
 
 
 def test_commands_were_found() -> None:

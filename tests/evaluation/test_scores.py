@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rela.evaluation.scores import Score, bleu, chrf, tokenised_bleu
+from rela.evaluation.scores import Score, bleu, chrf, ter, tokenised_bleu
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12).map(" ".join)
 PAIRS = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6)
@@ -95,3 +95,9 @@ def test_bad_input_is_named(score):
         score([], [])
     with pytest.raises(TypeError, match="not one string"):
         score("a b", "a b")
+
+
+def test_the_edit_rate_counts_edits_and_shifts_for_each_reference_word():
+    assert ter(["a b c d"], ["a b c d"]).value == 0.0
+    assert ter(["a x c", "a b"], ["a b c d", "b a"]).value == pytest.approx(100 * (2 + 1) / 6)  # a shift is one edit
+    assert "tok:tercom" in ter(["a"], ["a"]).signature
