@@ -93,7 +93,7 @@ def attend_heads(
     options = kind, mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend
     plan = plan_of(q, k, v, *options)
     limits = mask, key_lengths, key_starts
-    if plan.path == "fused":
+    if plan.path in ("fused", "simplex"):
         return fused(plan, q, k, v, kind, *limits, threshold, dropout)
     if plan.path == "decode":
         return decoded(plan, q, k, v, kind, key_lengths, key_starts, threshold)
@@ -182,12 +182,22 @@ def make_plan(
     gradient = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
     limits = key_lengths is not None, key_starts is not None
     call = paths.call_of(q, k, v, kind, mask, *limits, sides, causal, gradient, dropout, backend)
-    path, kernel = paths.path_of(call), None
-    if path in ("fused", "decode"):
-        from rela.kernels.attention import functional
+    path = paths.path_of(call)
+    return Plan(path, scale, causal, sides, kernel_of(path))
 
-        kernel = functional.relu_attention if path == "fused" else functional.relu_attention_decode
-    return Plan(path, scale, causal, sides, kernel)
+
+def kernel_of(path: str) -> Callable[..., Tensor] | None:
+    """The function of a fused path."""
+    if path not in ("fused", "simplex", "decode"):
+        return None
+    from rela.kernels.attention import functional
+
+    kernels: dict[str, Callable[..., Tensor]] = {
+        "fused": functional.relu_attention,
+        "simplex": functional.simplex_attention,
+        "decode": functional.relu_attention_decode,
+    }
+    return kernels[path]
 
 
 def simplest(causal: bool, window: Window | None, queries: int, keys: int) -> tuple[bool, Window]:
@@ -345,6 +355,7 @@ def fused(
 ) -> Tensor:
     """One call of the fused kernels."""
     assert plan.kernel is not None
+    theta = per_head(threshold, q)
     return plan.kernel(
         q,
         k,
@@ -352,7 +363,6 @@ def fused(
         scale=plan.scale,
         activation=kind.weights,
         causal=plan.causal,
-        threshold=per_head(threshold, q),
         key_lengths=key_lengths,
         key_starts=key_starts,
         window=plan.sides,
@@ -360,6 +370,7 @@ def fused(
         dropout=dropout,
         seed=dropout_seed(q, dropout),
         memo=plan.memo,
+        **({} if theta is None else {"threshold": theta}),
     )
 
 

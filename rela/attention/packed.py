@@ -5,10 +5,12 @@ This is the training path: a batch is a fixed number of tokens, whatever the sen
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from rela.attention import checks, reference
+from rela.attention import checks, paths, reference
 from rela.attention.dispatch import dropout_seed, per_head, why_not_fused
 from rela.attention.kinds import Kind, kind_without_norm
 from rela.packing import Packing, allowed_pairs
@@ -82,21 +84,13 @@ def attend_sentences(
     if backend == "triton" and reason is not None:
         raise ValueError(f"backend='triton' cannot serve this call: {reason}")
     if backend != "reference" and reason is None:
-        from rela.kernels.attention.functional import relu_attention_packed
+        from rela.kernels.attention.functional import relu_attention_packed, simplex_attention_packed
 
-        return relu_attention_packed(
-            q,
-            k,
-            v,
-            queries,
-            keys,
-            scale=scale,
-            activation=kind.weights,
-            causal=causal,
-            threshold=per_head(threshold, q),
-            dropout=dropout,
-            seed=dropout_seed(q, dropout),
-        )
+        options: dict[str, Any] = {"scale": scale, "activation": kind.weights, "causal": causal, "dropout": dropout}
+        seed = dropout_seed(q, dropout)
+        if paths.is_simplex(kind.weights):
+            return simplex_attention_packed(q, k, v, queries, keys, **options, seed=seed)
+        return relu_attention_packed(q, k, v, queries, keys, **options, threshold=per_head(threshold, q), seed=seed)
     if backend == "auto" and flash_softmax_serves(q, v, kind):
         return flash_softmax(q, k, v, queries, keys, causal, scale, dropout)
     return through_padding(q, k, v, queries, keys, kind.weights, causal, scale, threshold, dropout, wide)

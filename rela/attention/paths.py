@@ -1,7 +1,8 @@
 """Which code computes a call of `attend`: a pure function of sizes, types and options, to be tested on any machine.
 
 decode     the fused kernel for few queries and many keys, without gradient
-fused      the fused kernels, forward and backward
+fused      the fused kernels of rectifiers, forward and backward
+simplex    the fused kernels of sparsemax and entmax, forward and backward
 softmax    PyTorch's scaled_dot_product_attention, its empty rows made safe
 reference  the equation in plain PyTorch
 """
@@ -93,6 +94,8 @@ def path_of(call: Call) -> str:
     if call.backend == "triton" and reason is not None:
         raise ValueError(f"backend='triton' cannot serve this call: {reason}")
     if call.backend != "reference" and reason is None:
+        if is_simplex(call.weights):
+            return "simplex"
         return "fused" if why_not_decoded(call) is not None else "decode"
     if call.backend == "auto" and torch_softmax_serves(call):
         return "softmax"
@@ -101,11 +104,13 @@ def path_of(call: Call) -> str:
 
 def why_not_fused(call: Call) -> str | None:
     """The first reason the fused kernels cannot serve this call, or None if they can."""
-    from rela.kernels.attention.activations import ACTIVATIONS
+    from rela.kernels.attention.activations import ACTIVATIONS, ALPHAS, SIMPLEX
     from rela.kernels.limits import LARGEST_HEAD, TYPES
 
-    if call.weights not in ACTIVATIONS:
-        return f"{call.weights} weights have no fused kernel; it has {', '.join(ACTIVATIONS)}"
+    projected = is_simplex(call.weights)
+    if not projected and call.weights not in ACTIVATIONS:
+        known = ", ".join([*ACTIVATIONS, *SIMPLEX, f"entmax:α with α from {ALPHAS[0]} to {ALPHAS[1]:.0f}"])
+        return f"{call.weights} weights have no fused kernel; wanted {known}"
     if call.device != "cuda":
         return f"the fused kernel runs on CUDA tensors, and q is on {call.device}"
     if not call.has_triton:
@@ -116,9 +121,18 @@ def why_not_fused(call: Call) -> str | None:
         return f"the fused kernel takes head sizes up to {LARGEST_HEAD}, and q has {call.size}"
     if call.value_size != call.size:
         return f"the fused kernel takes one head size, and q has {call.size}, v {call.value_size}"
+    if projected and call.mask not in (None, torch.bool):
+        return f"the fused kernel of {call.weights} takes boolean masks, and this one is {call.mask}"
     if call.mask == torch.float64:
         return "the fused kernel adds masks of up to 32 bits, and this one is torch.float64"
     return None
+
+
+def is_simplex(weights: str) -> bool:
+    """Whether the fused kernels of sparsemax and entmax compute these weights."""
+    from rela.kernels.attention.activations import alpha_of
+
+    return alpha_of(weights) is not None
 
 
 def why_not_decoded(call: Call) -> str | None:

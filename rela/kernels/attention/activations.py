@@ -27,3 +27,15 @@ ACTIVATIONS = {
     "relu2": Activation(degree=2, rectifies=True),
     "leaky_relu": Activation(degree=1),
 }
+
+SIMPLEX = {"sparsemax": 2.0, "entmax15": 1.5}
+"""α of the weights that project a row of scores on the simplex; "entmax:α" names any other."""
+ALPHAS = (1.05, 2.0)
+"""What the kernels of simplex.py take: below, powers lose digits of float32; above, their search need not converge."""
+
+
+def alpha_of(weights: str) -> float | None:
+    """α of "sparsemax", "entmax15" or "entmax:1.3" if there is a kernel for it, or None."""
+    name, _, number = weights.partition(":")
+    alpha = float(number) if name == "entmax" and number else SIMPLEX.get(weights, 0.0)
+    return alpha if ALPHAS[0] <= alpha <= ALPHAS[1] else None

@@ -1,4 +1,4 @@
-"""Fused rectified linear attention: relu(q kᵀ · scale − θ) v without ever forming the weights.
+"""Fused attention, rectified linear, relu(q kᵀ · scale − θ) v, or on the simplex, without ever forming the weights.
 
 Tensors in, tensors out. Everything here is differentiable once unless it says otherwise, works under torch.compile and
 in CUDA graphs, and accepts any strides whose last one is 1. Arguments are checked by those who call: rela/attention.
@@ -20,6 +20,8 @@ from rela.kernels.attention.bias import bias_gradient
 from rela.kernels.attention.decode import decode
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.problem import Problem, layout_of, memo_of
+from rela.kernels.attention.simplex import simplex_forward
+from rela.kernels.attention.simplex_backward import simplex_backward
 from rela.packing import Packing
 
 
@@ -204,6 +206,95 @@ def relu_attention_decode(
         None, memo,
     )  # fmt: skip
     return decode(problem)
+
+
+def simplex_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    activation: str = "sparsemax",
+    causal: bool = False,
+    key_lengths: Tensor | None = None,
+    key_starts: Tensor | None = None,
+    window: tuple[int | None, int | None] = (None, None),
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    seed: int | Tensor = 0,
+    memo: dict | None = None,
+) -> Tensor:
+    """The context [B, H, T, D] of weights on the simplex: "sparsemax", "entmax15" or "entmax:α" with α up to 2.
+
+    Arguments as in `relu_attention`; the mask is boolean. The gradients are the same to the last bit each time.
+    """
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    key_lengths, key_starts = _flat(key_lengths), _flat(key_starts)
+    random = _seed(seed, dropout, q)
+    options = scale, activation, causal, dropout
+    if not is_plain_eager(q):
+        tensors = q, k, v, key_lengths, mask, None, None, q.shape[2], k.shape[2], random
+        return torch.ops.rela.simplex_attention(*tensors, *options, key_starts, *window)[0]
+    if memo is None:
+        memo = memo_of(*map(layout_of, (q, k, v, key_lengths, mask, key_starts)), *options, *window)
+    problem = Problem(
+        q, k, v, None, key_lengths, mask, None, None, random, scale, activation, causal, dropout, key_starts, *window,
+        memo,
+    )  # fmt: skip
+    if wants_gradient(q, k, v):
+        return SimplexAttention.apply(q, k, v, problem)
+    return simplex_forward(problem)[0]
+
+
+def simplex_attention_packed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: Packing,
+    keys: Packing,
+    *,
+    scale: float,
+    activation: str = "sparsemax",
+    causal: bool = False,
+    dropout: float = 0.0,
+    seed: int | Tensor = 0,
+) -> Tensor:
+    """The same over packed sequences, [N, H, D]; rows and longest lengths as in `relu_attention_packed`."""
+    cu_q, cu_k = queries.cu_seqlens.contiguous(), keys.cu_seqlens.contiguous()
+    q, k, v = ((x if x.stride(-1) == 1 else x.contiguous()).transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+    packed = cu_q, cu_k, queries.max_seqlen, keys.max_seqlen, _seed(seed, dropout, q)
+    options = scale, activation, causal, dropout, None, None, None
+    if not is_plain_eager(q):
+        out = torch.ops.rela.simplex_attention(q, k, v, None, None, *packed, *options)[0]
+    else:
+        problem = Problem.of_operator(q, k, v, None, None, None, *packed, *options)
+        out = SimplexAttention.apply(q, k, v, problem) if wants_gradient(q, k, v) else simplex_forward(problem)[0]
+    return out.squeeze(0).transpose(0, 1)
+
+
+class SimplexAttention(torch.autograd.Function):
+    """The kernels of simplex attention and their gradients, without the dispatcher between them."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
+        out, levels = simplex_forward(problem)
+        limits = problem.key_lengths, problem.mask, problem.seed, problem.key_starts
+        ctx.save_for_backward(q, k, v, *limits, levels)
+        ctx.options = problem.scale, problem.activation, problem.causal, problem.dropout
+        ctx.packed, ctx.sides, ctx.memo = (problem.queries, problem.keys), (problem.left, problem.right), problem.memo
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, key_lengths, mask, seed, key_starts, levels = ctx.saved_tensors
+        (queries, keys), (left, right) = ctx.packed, ctx.sides
+        scale, activation, causal, dropout = ctx.options
+        problem = Problem(
+            q, k, v, None, key_lengths, mask, queries, keys, seed, scale, activation, causal, dropout, key_starts, left,
+            right, ctx.memo,
+        )  # fmt: skip
+        return *simplex_backward(problem, levels, d_out), None
 
 
 def wants_gradient(*inputs: Tensor | None) -> bool:

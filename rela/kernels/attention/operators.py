@@ -14,6 +14,8 @@ from rela.kernels.attention.bias import bias_gradient
 from rela.kernels.attention.decode import decode
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.problem import Problem
+from rela.kernels.attention.simplex import simplex_forward
+from rela.kernels.attention.simplex_backward import simplex_backward
 from rela.kernels.registration import differentiable_operator, operator
 
 
@@ -114,6 +116,57 @@ def relu_attention_decode(
     return decode(Problem.of_operator(q, k, v, threshold, key_lengths, None, *dense, *options))
 
 
+def simplex_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_lengths: Tensor | None,
+    mask: Tensor | None,
+    cu_q: Tensor | None,
+    cu_k: Tensor | None,
+    max_q: int,
+    max_k: int,
+    seed: Tensor | None,
+    scale: float,
+    activation: str,
+    causal: bool,
+    dropout: float,
+    key_starts: Tensor | None,
+    left: int | None,
+    right: int | None,
+) -> tuple[Tensor, Tensor]:
+    packed = cu_q, cu_k, max_q, max_k
+    options: tuple[Any, ...] = seed, scale, activation, causal, dropout, key_starts, left, right
+    return simplex_forward(Problem.of_operator(q, k, v, None, key_lengths, mask, *packed, *options))
+
+
+def simplex_attention_backward(
+    d_out: Tensor,
+    levels: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_lengths: Tensor | None,
+    mask: Tensor | None,
+    cu_q: Tensor | None,
+    cu_k: Tensor | None,
+    max_q: int,
+    max_k: int,
+    seed: Tensor | None,
+    scale: float,
+    activation: str,
+    causal: bool,
+    dropout: float,
+    key_starts: Tensor | None,
+    left: int | None,
+    right: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    packed = cu_q, cu_k, max_q, max_k
+    options: tuple[Any, ...] = seed, scale, activation, causal, dropout, key_starts, left, right
+    problem = Problem.of_operator(q, k, v, None, key_lengths, mask, *packed, *options)
+    return simplex_backward(problem, levels, d_out)
+
+
 def _heads_last(x: Tensor) -> Tensor:
     """An empty tensor of x's shape that lies in memory as [B, rows, heads, D], as the kernels write it."""
     B, H, N, D = x.shape
@@ -186,6 +239,32 @@ def _backward_statistics(ctx: Any, d_out: Tensor, *_statistics: Any) -> tuple[Te
     return dq, dk, dv, None if threshold is None else d_theta, None, d_bias if wants_bias else None, *[None] * 7
 
 
+def _empty_projection(q: Tensor, *_options: Any) -> tuple[Tensor, Tensor]:
+    return _heads_last(q), torch.empty(2, *q.shape[:3], dtype=torch.float32, device=q.device)
+
+
+def _empty_simplex_gradients(
+    d_out: Tensor, levels: Tensor, q: Tensor, k: Tensor, v: Tensor, *_options: Any
+) -> tuple[Tensor, ...]:
+    return _heads_last(q), _heads_last(k), _heads_last(v)
+
+
+def _setup_simplex_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.max_q, ctx.max_k, seed = inputs[:10]
+    *ctx.options, key_starts, ctx.left, ctx.right = inputs[10:]
+    ctx.save_for_backward(*tensors, seed, key_starts, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward_simplex(ctx: Any, d_out: Tensor, _levels: Any) -> tuple[Tensor | None, ...]:
+    *tensors, seed, key_starts, levels = ctx.saved_tensors
+    options = ctx.max_q, ctx.max_k, seed, *ctx.options, key_starts, ctx.left, ctx.right
+    gradients = torch.ops.rela.simplex_attention_backward(d_out, levels, *tensors, *options)
+    return *gradients, *[None] * 14
+
+
+operator(simplex_attention_backward, _empty_simplex_gradients)
+differentiable_operator(simplex_attention, _empty_projection, _setup_simplex_context, _backward_simplex)
 operator(relu_attention_backward, _empty_gradients)
 operator(relu_attention_decode, _empty_context)
 differentiable_operator(relu_attention, _empty_context, _setup_context, _backward)

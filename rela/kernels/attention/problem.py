@@ -184,7 +184,16 @@ class Problem:
         return *tensors, self.left, self.right
 
     def constants(self) -> dict[str, object]:
-        """Sizes and compile-time choices, by the names the kernels give them."""
+        """Sizes and compile-time choices, by the names the kernels of rectifiers give them."""
+        return {
+            **self.sizes(),
+            "ACTIVATION": self.activation,
+            "RECTIFIES": self.record.rectifies,
+            "BIASED": self.biased,
+        }
+
+    def sizes(self) -> dict[str, object]:
+        """Those of every kernel."""
         _, H, T, D = self.q.shape
         mask_strides: tuple[int, ...] = (0, 0, 0, 0)
         if self.mask is not None:
@@ -203,9 +212,6 @@ class Problem:
             "GROUP": H // self.k.shape[1],
             "D": D,
             "BD": max(16, power_of_2(D)),
-            "ACTIVATION": self.activation,
-            "RECTIFIES": self.record.rectifies,
-            "BIASED": self.biased,
             "CAUSAL": self.causal,
             "PRECISION": PRECISION,
         }
