@@ -77,6 +77,52 @@ def test_dense(weights: str, options: str):
     assert_same(fused, gradients(rela.attend(q, k, v, backend="reference", **call), q, k, v))
 
 
+SIMPLEX_OPTIONS = [name for name in OPTIONS if name != "number" and not name.startswith("bias")]
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+@pytest.mark.parametrize("options", SIMPLEX_OPTIONS)
+def test_dense_on_the_simplex(options: str):
+    """Each option with one of three kinds; without a mask added to the scores, for which there is no kernel."""
+    q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
+    kind = ("sparsemax", "entmax15", "entmax:1.3")[SIMPLEX_OPTIONS.index(options) % 3]
+    call = {"kind": kind, **OPTIONS[options]}
+    fused = gradients(rela.attend(q, k, v, backend="triton", **call), q, k, v)
+    assert_same(fused, gradients(rela.attend(q, k, v, backend="reference", **call), q, k, v))
+    with pytest.raises(ValueError, match="takes boolean masks, and this one is"):
+        rela.attend(q, k, v, kind=kind, mask=torch.zeros(3, 5), backend="triton")
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+def test_simplex_attention_is_one_graph():
+    """A compiler sees an operator: the same numbers, forward and backward, also with dropout of the same seed."""
+    q, k, v = single(1, 4, 3, 16, seed=0), single(1, 2, 5, 16, seed=1), single(1, 2, 5, 16, seed=2)
+
+    def call(q, k, v):
+        return rela.attend(q, k, v, kind="entmax15", causal=True, dropout=0.3, backend="triton")
+
+    outcomes = []
+    for function in (call, torch.compile(call, fullgraph=True, backend="aot_eager")):
+        torch.manual_seed(1)
+        outcomes.append(gradients(function(q, k, v), q, k, v))
+    assert_same(*outcomes)
+
+
+@interpreted
+@pytest.mark.parametrize("kind", ["sparsemax", "entmax15"])
+def test_packed_on_the_simplex(kind: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(packed, "why_not_fused", lambda *_, **__: None)
+    q, k, v = single(7, 4, 16, seed=0), single(8, 2, 16, seed=1), single(8, 2, 16, seed=2)
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32) for cu in ([0, 3, 3, 6], [0, 4, 5, 7]))
+    fused, plain = (
+        gradients(rela.attend_packed(q, k, v, cu_q, cu_k, 3, 4, kind=kind, causal=True, backend=backend), q, k, v)
+        for backend in ("triton", "reference")
+    )
+    assert_same(fused, plain)
+
+
 @interpreted
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("threshold", ["none", "number", "heads"])
@@ -312,7 +358,10 @@ def test_the_packed_reference_compiled_for_a_gpu(causal: bool):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["softmax", "rela-g", "rela-i", "relu2-g", "rela-g-leaky", "rela-g-gelu"])
+@pytest.mark.parametrize(
+    "kind",
+    ["softmax", "rela-g", "rela-i", "relu2-g", "rela-g-leaky", "rela-g-gelu", "sparsemax", "entmax15", "entmax:1.3"],
+)
 def test_modules_compile_on_a_gpu(kind: str):
     """The fused kernels and norms inside one graph, the first call of the process included."""
     torch.manual_seed(0)

@@ -25,6 +25,11 @@ PATHS = {
     "many heads to a key head": (STEP._replace(queries=9, heads=8, key_heads=1), "fused"),
     "few keys": (STEP._replace(keys=100), "fused"),
     "a forward pass": (STEP._replace(queries=4096, causal=True), "fused"),
+    "sparsemax": (Call("sparsemax", queries=9, keys=9, gradient=True, dropout=0.1, lengths=True, left=4), "simplex"),
+    "entmax of a mask": (Call("entmax:1.3", queries=1, keys=4096, mask=torch.bool), "simplex"),
+    "entmax of a bias": (Call("entmax15", queries=9, keys=9, mask=torch.float32), "reference"),
+    "entmax beyond sparsemax": (Call("entmax:2.5", queries=9, keys=9), "reference"),
+    "entmax near softmax": (Call("entmax:1.01", queries=9, keys=9), "reference"),
     "no kernel for it": (STEP._replace(weights="gelu"), "reference"),
     "on a CPU": (STEP._replace(device="cpu"), "reference"),
     "without Triton": (STEP._replace(has_triton=False), "reference"),
@@ -49,8 +54,8 @@ def test_path(case: str):
 def test_triton_is_the_fused_path_or_the_reason(case: str):
     call, path = PATHS[case]
     call = call._replace(backend="triton")
-    if path in ("decode", "fused") or case == "asked for":
-        assert path_of(call) in ("decode", "fused")
+    if path in ("decode", "fused", "simplex") or case == "asked for":
+        assert path_of(call) in ("decode", "fused", "simplex")
     else:
         reason = why_not_fused(call)
         with pytest.raises(ValueError, match="cannot serve this call") as error:

@@ -87,7 +87,7 @@ def slopes(b_u, ALPHA: tl.constexpr):
     """p^(2 − α) of the weights p = u^(1/(α − 1)): the slopes of the weights, by which u becomes p."""
     EXPONENT: tl.constexpr = (2.0 - ALPHA) / (ALPHA - 1.0)
     if ALPHA == 2.0:
-        b_slope = tl.where(b_u > 0.0, 1.0, 0.0)
+        b_slope = tl.where(b_u <= 0.0, 0.0, 1.0)  # 1 for NaN, which shows in u
     elif ALPHA == 1.5:
         b_slope = b_u
     else:

@@ -87,11 +87,11 @@ def launch_of(problem: Problem, name: str, kernel: Any, programs: int, tiles: Ti
 
 
 @triton.jit
-def dropped(b_dp, seed, key_0, key_1, drop_below, o_t, o_s):
-    """The gradient of the weights before dropout, but for its factor; o_t and o_s broadcast against each other."""
+def seen_gradient(b_dp, m_seen, seed, key_0, key_1, drop_below, o_t, o_s):
+    """The gradient of the weights before dropout, but for its factor; zero where no key is seen, whatever dO is."""
     if seed is not None:
-        b_dp = tl.where(kept(key_0, key_1, drop_below, o_t, o_s), b_dp, 0.0)
-    return b_dp
+        m_seen = m_seen & kept(key_0, key_1, drop_below, o_t, o_s)
+    return tl.where(m_seen, b_dp, 0.0)
 
 
 @triton.jit
@@ -187,7 +187,7 @@ def query_gradient_kernel(
         b_slope = tl.where(m_seen, slopes(above(b_z - b_largest[:, None], b_tau[:, None]), ALPHA), 0.0)
         b_v = load_rows(v, first, v_strides[2], o_col, o_d, first, last, D, BD, True)
         b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
-        b_dp = dropped(b_dp, seed, key_0, key_1, drop_below, o_t[:, None], (first + o_col)[None, :])
+        b_dp = seen_gradient(b_dp, m_seen, seed, key_0, key_1, drop_below, o_t[:, None], (first + o_col)[None, :])
         b_slopes = tl.sum(b_slope, axis=1)
         b_centre = mean(tl.sum(b_slope * b_dp, axis=1), b_slopes, b_tau)
         b_ds = b_slope * (b_dp - b_centre[:, None])
@@ -203,7 +203,7 @@ def query_gradient_kernel(
             b_slope = tl.where(m_seen, slopes(above(b_z - b_largest[:, None], b_tau[:, None]), ALPHA), 0.0)
             b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, True)
             b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
-            b_dp = dropped(b_dp, seed, key_0, key_1, drop_below, o_t[:, None], (i_s + o_col)[None, :])
+            b_dp = seen_gradient(b_dp, m_seen, seed, key_0, key_1, drop_below, o_t[:, None], (i_s + o_col)[None, :])
             b_slopes += tl.sum(b_slope, axis=1)
             b_centre += tl.sum(b_slope * b_dp, axis=1)
         b_centre = mean(b_centre, b_slopes, b_tau)
@@ -215,7 +215,7 @@ def query_gradient_kernel(
             b_slope = tl.where(m_seen, slopes(above(b_z - b_largest[:, None], b_tau[:, None]), ALPHA), 0.0)
             b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, True)
             b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
-            b_dp = dropped(b_dp, seed, key_0, key_1, drop_below, o_t[:, None], (i_s + o_col)[None, :])
+            b_dp = seen_gradient(b_dp, m_seen, seed, key_0, key_1, drop_below, o_t[:, None], (i_s + o_col)[None, :])
             b_ds = b_slope * (b_dp - b_centre[:, None])
             b_dq = tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
 
@@ -327,7 +327,8 @@ def key_gradient_kernel(
                 b_w = tl.where(m_kept, b_w, 0.0)
             b_dv = tl.dot(b_w.to(b_do.dtype), b_do, b_dv, input_precision=PRECISION)
             b_dp = tl.dot(b_v, tl.trans(b_do), input_precision=PRECISION)
-            b_dp = dropped(b_dp, seed, key_0, key_1, drop_below, o_t[None, :], o_s[:, None])
+            if seed is not None:
+                b_dp = tl.where(m_kept, b_dp, 0.0)
             b_ds = tl.where(m_seen, b_slope * (b_dp - b_centre[None, :]), 0.0)
             b_dk = tl.dot(b_ds.to(b_q.dtype), b_q, b_dk, input_precision=PRECISION)
     store_rows(dk, i_s * BS, dk_strides[2], o_row, o_d, S, b_dk * gradient_scale, D)

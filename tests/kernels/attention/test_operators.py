@@ -122,3 +122,16 @@ def test_the_operators_keep_their_contract():
     )
     few = q[:, :, :2], k, v, threshold, lengths, starts
     torch.library.opcheck(operators.relu_attention_decode.default, (*few, 9, *tail))
+
+
+def test_the_operators_of_the_simplex_keep_their_contract():
+    q, k, v = (x.requires_grad_() for x in qkv(B=1, H=4, Hk=2, T=9, S=12, D=16))
+    limits = torch.tensor([10], device=DEVICE), torch.ones(1, 1, 9, 12, dtype=torch.bool, device=DEVICE)
+    starts, seed = torch.tensor([4], device=DEVICE), torch.tensor(3, device=DEVICE)
+    options = *limits, None, None, 9, 12, seed, SCALE, "entmax15", True, 0.1, starts, 9, None
+    # that a compiler takes them, tests/attention/test_dispatch.py shows
+    checks = {"test_utils": ("test_schema", "test_autograd_registration", "test_faketensor")}
+    torch.library.opcheck(torch.ops.rela.simplex_attention.default, (q, k, v, *options), **checks)
+    q, k, v = (x.detach() for x in (q, k, v))
+    levels = torch.zeros(2, 1, 4, 9, device=DEVICE)
+    torch.library.opcheck(torch.ops.rela.simplex_attention_backward.default, (q, levels, q, k, v, *options), **checks)
