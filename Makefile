@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Processes that share the tests; each computes with one thread.
 WORKERS ?= auto
 
-.PHONY: demo shell test test-gpu campaign check format bench results kernels-package clean
+.PHONY: demo shell test test-gpu campaign check format bench results kernels-package site clean
 
 demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
 	$(BIN)/rela demo
@@ -40,6 +40,13 @@ results: $(VENV)/ready     ## the tables and figures of docs/results.md, from ex
 
 kernels-package: $(VENV)/ready  ## dist/kernels: the attention library for the kernels hub, pure Python and Triton
 	$(BIN)/python -m scripts.kernels_package
+
+site: $(VENV)/docs         ## build/site: docs/ as web pages, every link checked; needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+$(VENV)/docs: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
