@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Processes that share the tests; each computes with one thread.
 WORKERS ?= auto
 
-.PHONY: demo shell test test-gpu campaign check format bench results kernels-package site clean
+.PHONY: demo shell test test-gpu campaign check format bench results kernels-package site notebooks clean
 
 demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
 	$(BIN)/rela demo
@@ -43,6 +43,9 @@ kernels-package: $(VENV)/ready  ## dist/kernels: the attention library for the k
 
 site: $(VENV)/docs         ## build/site: docs/ as web pages, every link checked; needs no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+notebooks: $(VENV)/docs    ## run the notebooks from top to bottom
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m campaign tests/documents/test_notebooks.py
 
 $(VENV)/docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

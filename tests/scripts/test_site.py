@@ -106,7 +106,9 @@ def test_files_folders_and_pictures_have_their_places() -> None:
 
 
 def test_a_diagram_becomes_chains_of_links() -> None:
-    diagram = 'flowchart LR\n    text[raw text] --> corpus -- pairs --> ids\n    click corpus "../rela/data/corpus.py"\n'
+    diagram = (
+        'flowchart LR\n    text[raw text] --> corpus -- pairs --> ids\n    click corpus "../rela/data/corpus.py"\n'
+    )
     assert chains(diagram) == "- raw text → [corpus](../rela/data/corpus.py) → *pairs* → ids"
 
 
@@ -119,6 +121,10 @@ def test_a_notebook_becomes_a_page() -> None:
 def test_a_page_that_loads_from_elsewhere_is_refused() -> None:
     here = '<script src="assets/a.js"></script><a href="https://a.b/c">a link</a>'
     assert on_post_page(here, "a page") == here
-    for loaded in ('<script src="https://a.b/c.js">', '<link rel="stylesheet" href="//a.b/c.css">', "<img src=http://a>"):
+    for loaded in (
+        '<script src="https://a.b/c.js">',
+        '<link rel="stylesheet" href="//a.b/c.css">',
+        "<img src=http://a>",
+    ):
         with pytest.raises(ValueError, match="a page loads"):
             on_post_page(loaded, "a page")
