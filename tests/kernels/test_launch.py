@@ -32,7 +32,7 @@ def test_a_launch_hands_on_its_arguments_and_constants():
 
 
 def test_a_kernel_whose_arguments_are_not_all_known_is_not_repeated():
-    assert launch.repeated(Recorder(), None, (1,), 1, {"n": 5}) is None
+    assert launch.repeated(Recorder(), None, (1,), ("x",), {"n": 5}, {}) is None
 
 
 def test_memos_tell_layouts_apart():

@@ -10,6 +10,8 @@ program and adds it to a float32 buffer through the tensor memory accelerator. T
 fixed.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from triton._C.libtriton import ir
@@ -28,8 +30,8 @@ from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.tiles import HopperGradientTiles
 from rela.kernels.hopper.dropout import rectified_kept
 from rela.kernels.hopper.forward import clear_rows, rectified
-from rela.kernels.hopper.memory import descriptor
 from rela.kernels.hopper.tables import dropout_numbers, intervals
+from rela.kernels.launch import Launch, Tiles, described
 
 
 @builtin
@@ -45,16 +47,31 @@ ROWS = 64  # keys of a warpgroup, and both sides of its share of a tile of dQ
 
 def backward(problem: Problem, d_out: Tensor, tiles: HopperGradientTiles) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dQ, dK, dV and the partial sums of −dθ, [B, H, parts]."""
-    q, k = problem.q, problem.k
-    (B, H, _, _), (_, Hk, S, _) = q.shape, k.shape
-    dq, dk, dv = problem.like_queries(torch.float32).zero_(), problem.like_keys(), problem.like_keys()
+    plan = ("hopper backward", tiles, d_out.stride(), d_out.dtype)
+    run = problem.memo.get(plan)
+    if run is None:
+        run = problem.memo[plan] = planned(problem, tiles)
+    return run(problem, d_out)
+
+
+def planned(
+    problem: Problem, tiles: HopperGradientTiles
+) -> Callable[[Problem, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """A function for the gradients of this problem, and of all that differ from it in their numbers alone."""
+    (B, H, _, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
     n_s = ceil_div(S, 2 * ROWS)
     parts = 0 if problem.threshold is None else 2 * n_s
-    d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=q.device)
-    tables = intervals(problem, of_keys=True), dropout_numbers(problem)
-    arguments, constants = launch(problem, d_out, dq, dk, dv, d_theta, tiles, *tables)
-    backward_kernel[(n_s * Hk * B,)](*arguments, **constants)
-    return dq.to(q.dtype), dk, dv, d_theta
+    start = Launch(backward_kernel, (n_s * Hk * B,), constants(problem, tiles), tiled(problem, tiles))
+    fixed = numbers_of(problem)
+
+    def run(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        dq, dk, dv = problem.like_queries(torch.float32).zero_(), problem.like_keys(), problem.like_keys()
+        d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=dq.device)
+        tables = intervals(problem, of_keys=True), dropout_numbers(problem)
+        start(*tensors(problem, d_out, dq, dk, dv, d_theta, *tables), *fixed)
+        return dq.to(problem.q.dtype), dk, dv, d_theta
+
+    return run
 
 
 def launch(
@@ -69,46 +86,68 @@ def launch(
     numbers: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
-    q, k, v = problem.q, problem.k, problem.v
-    (_, H, T, D), (_, Hk, S, _) = q.shape, k.shape
-    score_scale, threshold_scale, output_scale, gradient_scale = problem.scales()
-    arguments = (
-        descriptor(q, tiles.queries),
-        descriptor(k, ROWS),
-        descriptor(v, ROWS),
-        descriptor(d_out, tiles.queries),
-        descriptor(dq, ROWS, ROWS),
-        descriptor(dk, ROWS),
-        descriptor(dv, ROWS),
+    arguments = *tensors(problem, d_out, dq, dk, dv, d_theta, seen, numbers), *numbers_of(problem)
+    return described(arguments, tiled(problem, tiles)), constants(problem, tiles)
+
+
+def tensors(
+    problem: Problem,
+    d_out: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    d_theta: Tensor,
+    seen: Tensor | None,
+    numbers: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, ...]:
+    """The kernel's tensors; `dq` stands for those that it does not look at."""
+    return (
+        problem.q,
+        problem.k,
+        problem.v,
+        d_out,
+        dq,
+        dk,
+        dv,
         dq if seen is None else seen,
         dq if problem.cu_q is None else problem.cu_q[-1:],
         dq if problem.cu_k is None else problem.cu_k[-1:],
-        *((dq, dq) if numbers is None else (descriptor(numbers[0], 1, tiles.queries), numbers[1])),
-        problem.drop_below * 0x10001,
+        *((dq, dq) if numbers is None else numbers),
         dq if problem.threshold is None else problem.threshold,
         d_theta,
-        threshold_scale,
-        1.0 if score_scale is None else score_scale,
-        output_scale,
-        gradient_scale,
-        H,
-        T,
-        S,
     )
-    constants: dict[str, object] = {
-        "D": D,
-        "GROUP": H // Hk,
-        "CAUSAL": problem.causal and seen is None,  # else it is in the intervals
-        "PACKED": seen is not None,
-        "DROPPED": numbers is not None,
-        "SCALED": score_scale is not None,
+
+
+def numbers_of(problem: Problem) -> tuple[object, ...]:
+    """The kernel's arguments after its tensors, the same for all problems of one layout."""
+    score_scale, threshold_scale, output_scale, gradient_scale = problem.scales()
+    scales = threshold_scale, 1.0 if score_scale is None else score_scale, output_scale, gradient_scale
+    return problem.drop_below * 0x10001, *scales, *problem.q.shape[1:3], problem.k.shape[2]
+
+
+def tiled(problem: Problem, tiles: HopperGradientTiles) -> Tiles:
+    """Which of the arguments are read or written in tiles."""
+    dense: dict[int, tuple[int, int | None]] = dict.fromkeys((1, 2, 5, 6), (ROWS, None))
+    dense |= {0: (tiles.queries, None), 3: (tiles.queries, None), 4: (ROWS, ROWS)}
+    return dense if problem.seed is None else {**dense, 10: (1, tiles.queries)}
+
+
+def constants(problem: Problem, tiles: HopperGradientTiles) -> dict[str, object]:
+    """Compile-time constants of the kernel."""
+    packed = problem.queries is not None
+    return {
+        "D": problem.q.shape[3],
+        "GROUP": problem.q.shape[1] // problem.k.shape[1],
+        "CAUSAL": problem.causal and not packed,  # else it is in the intervals
+        "PACKED": packed,
+        "DROPPED": problem.seed is not None,
+        "SCALED": problem.scales()[0] is not None,
         "SHIFTED": problem.threshold is not None,
         "QUERIES": tiles.queries,
         "STAGES": tiles.stages,
         "PREFETCH": tiles.prefetch,
         "num_warps": 4,
     }
-    return arguments, constants
 
 
 @gluon.jit
@@ -384,9 +423,9 @@ def backward_kernel(
     end_k,
     numbers_q,
     numbers_k,
-    drop_below,
     threshold,
     d_theta,
+    drop_below,
     threshold_scale,
     score_scale,
     output_scale,

@@ -13,6 +13,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.hopper import dispatch as hopper
+from rela.kernels.launch import Launch
 
 TILE_BYTES = 8192  # of keys, and of values; four programs fit a processor
 WARPS = 2
@@ -23,44 +24,55 @@ def keys_of_a_tile(problem: Problem) -> int:
     return TILE_BYTES // (problem.k.shape[3] * problem.k.element_size())
 
 
+def decode_parts(problem: Problem, parts: Tensor) -> None:
+    """Fill parts [splits, B, T, H, D], whose sum is the context; what sums them up may be launched early."""
+    splits, B = parts.shape[:2]
+    plan = ("hopper decode", splits)
+    kept = problem.memo.get(plan)
+    if kept is None:
+        grid = (splits * problem.k.shape[1] * B,)
+        kept = Launch(decode_kernel, grid, constants(problem)), numbers_of(problem, splits)
+        problem.memo[plan] = kept
+    start, fixed = kept
+    start(*tensors(problem, parts), *fixed)
+
+
 def launch(problem: Problem, parts: Tensor, splits: int) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel, which lets the next one start at once."""
+    return (*tensors(problem, parts), *numbers_of(problem, splits)), constants(problem)
+
+
+def tensors(problem: Problem, parts: Tensor) -> tuple[Tensor, ...]:
+    """The kernel's tensors; q stands for those that it does not look at."""
+    q = problem.q
+    threshold = q if problem.threshold is None else problem.threshold
+    return q, problem.k, problem.v, parts, threshold, q if problem.key_lengths is None else problem.key_lengths
+
+
+def numbers_of(problem: Problem, splits: int) -> tuple[object, ...]:
+    """The kernel's arguments after its tensors, the same for all problems of one layout."""
     q, k, v = problem.q, problem.k, problem.v
-    (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
+    (B, _, T, _), (_, Hk, S, _) = q.shape, k.shape
     keys = keys_of_a_tile(problem)
     score_scale, threshold_scale, output_scale, _ = problem.scales()
-    arguments = (
-        q,
-        k,
-        v,
-        parts,
-        q if problem.threshold is None else problem.threshold,
-        q if problem.key_lengths is None else problem.key_lengths,
-        1.0 if score_scale is None else score_scale,
-        threshold_scale,
-        output_scale,
-        *q.stride()[:3],
-        *k.stride()[:3],
-        *v.stride()[:3],
-        B,
-        T,
-        S,
-        splits,
-        ceil_div(ceil_div(S, keys), splits) * keys,
-        Hk,
-    )
-    constants: dict[str, object] = {
-        "GROUP": H // Hk,
-        "D": D,
+    scales = 1.0 if score_scale is None else score_scale, threshold_scale, output_scale
+    strides = *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]
+    return *scales, *strides, B, T, S, splits, ceil_div(ceil_div(S, keys), splits) * keys, Hk
+
+
+def constants(problem: Problem) -> dict[str, object]:
+    """Compile-time constants of the kernel."""
+    return {
+        "GROUP": problem.q.shape[1] // problem.k.shape[1],
+        "D": problem.q.shape[3],
         "BR": hopper.MOST_DECODE_QUERIES,
-        "BS": keys,
+        "BS": keys_of_a_tile(problem),
         "AHEAD": AHEAD,
-        "SCALED": score_scale is not None,
+        "SCALED": problem.scales()[0] is not None,
         "SHIFTED": problem.threshold is not None,
         "ENDS": problem.key_lengths is not None,
         "num_warps": WARPS,
     }
-    return arguments, constants
 
 
 @gluon.jit

@@ -108,6 +108,4 @@ def decode_parts(problem: Problem, parts: Tensor) -> None:
     """Fill parts [splits, B, T, H, D], whose sum is the context; what sums them up may be launched early."""
     from rela.kernels.hopper import decode as hopper_decode
 
-    splits, B = parts.shape[:2]
-    arguments, constants = hopper_decode.launch(problem, parts, splits)
-    hopper_decode.decode_kernel[(splits * problem.k.shape[1] * B,)](*arguments, **constants)
+    hopper_decode.decode_parts(problem, parts)

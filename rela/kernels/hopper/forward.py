@@ -7,6 +7,8 @@ tile of queries begin while the last one is being stored. Row statistics, if ask
 dropout.py; which keys packed queries see comes from a table (tables.py).
 """
 
+from collections.abc import Callable
+
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -21,20 +23,36 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from rela.kernels.attention.problem import Problem, ceil_div, processors
 from rela.kernels.attention.tiles import HopperTiles
 from rela.kernels.hopper.dropout import rectified_kept
-from rela.kernels.hopper.memory import descriptor
 from rela.kernels.hopper.statistics import better, bits_of_groups, observe, rectified_counted, store_statistics
 from rela.kernels.hopper.tables import dropout_numbers, intervals
+from rela.kernels.launch import Launch, Tiles, described
 
 
 def forward(problem: Problem, tiles: HopperTiles, rows: tuple[Tensor, ...] | None = None) -> Tensor:
     """The context, [B, H, T, D] in memory as [B, T, H, D]; `rows` become non-zeros, argmax and largest, if given."""
-    out = problem.like_queries(problem.q.dtype)
-    B, H, T, _ = out.shape
-    programs = min(ceil_div(T, 2 * tiles.rows) * H * B, processors(out.device))
-    tables = intervals(problem, of_keys=False), dropout_numbers(problem)
-    arguments, constants = launch(problem, out, tiles, rows, *tables)
-    forward_kernel[(programs,)](*arguments, **constants)
-    return out
+    plan = ("hopper forward", tiles, rows is not None)
+    run = problem.memo.get(plan)
+    if run is None:
+        run = problem.memo[plan] = planned(problem, tiles, rows is not None)
+    return run(problem, rows)
+
+
+def planned(
+    problem: Problem, tiles: HopperTiles, statistics: bool
+) -> Callable[[Problem, tuple[Tensor, ...] | None], Tensor]:
+    """A function that computes this problem, and all that differ from it in their numbers alone."""
+    B, H, T, _ = problem.q.shape
+    programs = min(ceil_div(T, 2 * tiles.rows) * H * B, processors(problem.q.device))
+    start = Launch(forward_kernel, (programs,), constants(problem, tiles, statistics), tiled(problem, tiles))
+    fixed = numbers_of(problem)
+
+    def run(problem: Problem, rows: tuple[Tensor, ...] | None) -> Tensor:
+        out = problem.like_queries(problem.q.dtype)
+        tables = intervals(problem, of_keys=False), dropout_numbers(problem)
+        start(*tensors(problem, out, rows, *tables), *fixed)
+        return out
+
+    return run
 
 
 def launch(
@@ -46,43 +64,61 @@ def launch(
     numbers: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
-    q, k, v = problem.q, problem.k, problem.v
-    (B, H, T, D), S = q.shape, k.shape[2]
-    score_scale, threshold_scale, output_scale, _ = problem.scales()
-    arguments = (
-        descriptor(q, tiles.rows),
-        descriptor(k, tiles.keys),
-        descriptor(v, tiles.keys),
-        descriptor(out, tiles.rows),
+    arguments = *tensors(problem, out, rows, seen, numbers), *numbers_of(problem)
+    return described(arguments, tiled(problem, tiles)), constants(problem, tiles, rows is not None)
+
+
+def tensors(
+    problem: Problem,
+    out: Tensor,
+    rows: tuple[Tensor, ...] | None,
+    seen: Tensor | None,
+    numbers: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, ...]:
+    """The kernel's tensors; `out` stands for those that it does not look at."""
+    return (
+        problem.q,
+        problem.k,
+        problem.v,
+        out,
         *(rows or (out, out, out)),
         out if seen is None else seen,
         out if problem.cu_k is None else problem.cu_k[-1:],
-        *((out, out) if numbers is None else (numbers[0], descriptor(numbers[1], 1, tiles.keys))),
-        problem.drop_below * 0x10001,
+        *((out, out) if numbers is None else numbers),
         out if problem.threshold is None else problem.threshold,
-        1.0 if score_scale is None else score_scale,
-        threshold_scale,
-        output_scale,
-        B,
-        H,
-        H // k.shape[1],
-        T,
-        S,
     )
-    constants: dict[str, object] = {
-        "D": D,
-        "CAUSAL": problem.causal and seen is None,  # else it is in the intervals
-        "PACKED": seen is not None,
-        "DROPPED": numbers is not None,
-        "SCALED": score_scale is not None,
+
+
+def numbers_of(problem: Problem) -> tuple[object, ...]:
+    """The kernel's arguments after its tensors, the same for all problems of one layout."""
+    (B, H, T, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
+    score_scale, threshold_scale, output_scale, _ = problem.scales()
+    scales = 1.0 if score_scale is None else score_scale, threshold_scale, output_scale
+    return problem.drop_below * 0x10001, *scales, B, H, H // Hk, T, S
+
+
+def tiled(problem: Problem, tiles: HopperTiles) -> Tiles:
+    """Which of the arguments are read or written in tiles."""
+    dense = {0: (tiles.rows, None), 1: (tiles.keys, None), 2: (tiles.keys, None), 3: (tiles.rows, None)}
+    return dense if problem.seed is None else {**dense, 10: (1, tiles.keys)}
+
+
+def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[str, object]:
+    """Compile-time constants of the kernel."""
+    packed = problem.queries is not None
+    return {
+        "D": problem.q.shape[3],
+        "CAUSAL": problem.causal and not packed,  # else it is in the intervals
+        "PACKED": packed,
+        "DROPPED": problem.seed is not None,
+        "SCALED": problem.scales()[0] is not None,
         "SHIFTED": problem.threshold is not None,
-        "STATISTICS": rows is not None,
+        "STATISTICS": statistics,
         "ROWS": tiles.rows,
         "KEYS": tiles.keys,
         "STAGES": tiles.stages,
         "num_warps": 4,
     }
-    return arguments, constants
 
 
 @gluon.jit
@@ -399,8 +435,8 @@ def forward_kernel(
     end_k,
     numbers_q,
     numbers_k,
-    drop_below,
     threshold,
+    drop_below,
     score_scale,
     threshold_scale,
     output_scale,
