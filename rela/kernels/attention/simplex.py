@@ -192,6 +192,7 @@ def simplex_kernel(
     b_q = load_rows(q, i_t * BT, q_strides[2], o_row, o_d, 0, T, D, BD, True)
     b_out = tl.zeros([BT, BD], dtype=tl.float32)
     b_tau = tl.full([BT], -1.0, dtype=tl.float32)
+    b_step = tl.full([BT], 1.0, dtype=tl.float32)
     moved = 1.0  # the largest step of a row
     steps = 0
     if last - first <= BS:
@@ -206,7 +207,8 @@ def simplex_kernel(
         while (moved > TOLERANCE) & (steps < MOST_STEPS):
             b_u = above(b_z, b_tau[:, None])
             b_slope = slopes(b_u, ALPHA)
-            b_step = search_step(tl.sum(b_u * b_slope, axis=1), tl.sum(b_slope, axis=1), ALPHA)
+            b_next = search_step(tl.sum(b_u * b_slope, axis=1), tl.sum(b_slope, axis=1), ALPHA)
+            b_step = tl.where(b_step > TOLERANCE, b_next, 0.0)  # a row does not depend on those beside it
             b_tau += b_step
             moved = tl.max(b_step)
             steps += 1
@@ -239,7 +241,7 @@ def simplex_kernel(
                 b_slope = slopes(b_u, ALPHA)
                 b_total += tl.sum(b_u * b_slope, axis=1)
                 b_slopes += tl.sum(b_slope, axis=1)
-            b_step = search_step(b_total, b_slopes, ALPHA)
+            b_step = tl.where(b_step > TOLERANCE, search_step(b_total, b_slopes, ALPHA), 0.0)
             b_tau += b_step
             moved = tl.max(b_step)
             steps += 1

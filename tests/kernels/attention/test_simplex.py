@@ -101,6 +101,16 @@ def test_hidden_memory_may_hold_anything_and_a_score_that_is_nan_shows():
     assert dv.isnan().all(-1)[0, 0].tolist() == [True] * 13 + [False] * 8
 
 
+def test_a_row_does_not_depend_on_those_beside_it():
+    """Rows of one tile take different numbers of steps; each stops by itself."""
+    q, k, v = qkv(B=1, H=1, T=9, S=ONE_TILE, D=16)
+    q = q * torch.linspace(0, 4, 9, device=DEVICE)[:, None]
+    options = {"scale": SCALE, "activation": "entmax:1.3"}
+    together = simplex_attention(q, k, v, **options)
+    for t in range(9):
+        assert torch.equal(simplex_attention(q[:, :, t : t + 1], k, v, **options), together[:, :, t : t + 1])
+
+
 def test_half_precision():
     assert_right(*qkv(B=1, H=1, T=20, S=40, D=16, dtype=HALF), "entmax15", causal=True)
 
