@@ -63,7 +63,9 @@ class DataConfig:
     directory: str = "data/prepared"
     """Where `rela prepare` writes the vocabulary and the id shards."""
     vocabulary_size: int = 32000
-    """Pieces of the joint SentencePiece BPE model, special symbols included."""
+    """Pieces of the joint SentencePiece model, special symbols included."""
+    subword_model: str = "bpe"
+    """What SentencePiece learns: "bpe" or "unigram"."""
     subwords: str = ""
     """An existing SentencePiece model of `vocabulary_size` pieces to use instead of learning one."""
     vocabulary_sample: int = 2_000_000
@@ -85,6 +87,9 @@ class DataConfig:
         require_at_least(self, 1, "max_tokens")
         require(self.max_ratio == 0 or self.max_ratio >= 1, "max_ratio", self.max_ratio, "0 or at least 1")
         require_choice(self, "on_bad_line", "skip", "raise")
+        require_choice(self, "subword_model", "bpe", "unigram")
+        learnt = self.subword_model == "bpe" or not self.subwords
+        require(learnt, "subword_model", self.subword_model, "bpe, its default, with subwords: none is learnt")
         require_at_least(self, 1, "shard_pairs")
         names = [corpus.name for corpus in self.more_valid]
         require(len(set(names)) == len(names), "more_valid", names, "names that differ")
@@ -179,6 +184,9 @@ class TrainConfig:
     clip_norm: float = 0.0
     """The largest norm of the gradient; 0 leaves it alone."""
     label_smoothing: float = 0.1
+    subword_sampling: float = 0.0
+    """Above 0, training text is cut into other subwords in each epoch: the probability with which BPE-dropout leaves
+    out a merge (0.1 is usual), or α of sampling from a unigram model (0.2; smaller is more varied)."""
     sparsity_weight: float = 1.0
     """Factor on the penalty for missing `model.target_sparsity`."""
     precision: str = "auto"
@@ -217,7 +225,7 @@ class TrainConfig:
         require_at_least(self, 0, "clip_norm", "weight_decay", "sparsity_weight")
         require_positive(self, "learning_rate", "epsilon")
         require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "beta1, beta2", (self.beta1, self.beta2), "in [0, 1)")
-        require_fraction(self, "label_smoothing")
+        require_fraction(self, "label_smoothing", "subword_sampling")
         require_choice(self, "precision", "auto", "bf16", "fp16", "fp32")
         require_choice(self, "schedule", "inverse-sqrt", "cosine")
         require_choice(self, "optimiser", "adam", "adamw")

@@ -12,6 +12,7 @@ from typing import Any
 from rela.data.batch import Batch, StaticShape, pack
 from rela.data.plan import Numbers, Planner, static_shape
 from rela.data.prefetch import end_thread, fill_queue
+from rela.data.sampling import SubwordSampling
 from rela.data.shards import PreparedCorpus, Shard
 
 __all__ = ["Batch", "BatchStream", "PreparedCorpus", "StaticShape", "one_pass", "pack", "static_shape"]
@@ -62,10 +63,11 @@ class BatchStream:
         prefetch: int = 4,
         source_limit: int | None = None,
         pin: bool = False,
+        sampling: SubwordSampling | None = None,
     ) -> None:
         if not 0 <= rank < world:
             raise ValueError(f"rank is {rank}; wanted one of {world}, counting from 0")
-        self.planner = Planner(corpus, tokens, seed, static, source_limit)
+        self.planner = Planner(corpus, tokens, seed, static, source_limit, sampling)
         self.shape = self.planner.shape
         self.position = check_position(start or {}, len(corpus.shard_sizes))
         self._batches = produce(self.planner, rank, world, dict(self.position), pin)
@@ -149,7 +151,7 @@ def walk(planner: Planner, position: dict[str, int]) -> Iterator[tuple[Shard, Nu
         order = planner.shard_order(epoch)
         empty_epochs += 1
         for index in range(first_shard, len(order)):
-            shard = planner.corpus.shard(order[index])
+            shard = planner.shard(order[index], epoch)
             plan = planner.plan(shard, order[index], epoch)
             for batch, (members, last) in enumerate(with_last(plan)):
                 empty_epochs = 0

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.batch import StaticShape
+from rela.data.sampling import SubwordSampling
 from rela.data.shards import PreparedCorpus, Shard
 
 Numbers = NDArray[np.integer[Any]]
@@ -81,11 +82,12 @@ def fill(weight: Numbers, limits: Numbers) -> NDArray[np.bool_]:
         left = np.delete(left, best)
 
 
-def static_shape(corpus: PreparedCorpus, tokens: int, source_limit: int | None = None) -> StaticShape:
+def static_shape(corpus: PreparedCorpus, tokens: int, source_limit: int | None = None, longest: int = 0) -> StaticShape:
     """Sizes that batches of at most `tokens` target tokens fill well, from the means of the corpus.
 
     The source side gets the corpus' ratio of source to target tokens and 1 % more, so that the filling
-    is stopped by the target side. The number of sentences has room for four standard deviations.
+    is stopped by the target side. The number of sentences has room for four standard deviations. A sentence has at most
+    the subwords of the corpus' longest, or `longest`.
     """
     pairs = len(corpus)
     mean_source, mean_target = corpus.source_tokens / pairs + 1, corpus.target_tokens / pairs + 1
@@ -95,8 +97,8 @@ def static_shape(corpus: PreparedCorpus, tokens: int, source_limit: int | None =
         source=source,
         target=tokens,
         sentences=math.ceil(sentences + 4 * math.sqrt(sentences) + 4),
-        longest_source=min(corpus.longest_source + 1, source),
-        longest_target=min(corpus.longest_target + 1, tokens),
+        longest_source=min(max(corpus.longest_source, longest) + 1, source),
+        longest_target=min(max(corpus.longest_target, longest) + 1, tokens),
     )
 
 
@@ -111,13 +113,19 @@ class Planner:
     """Which pairs make which batch: a function of the corpus, the budget, the seed, the epoch and the shard alone."""
 
     def __init__(
-        self, corpus: PreparedCorpus, tokens: int, seed: int | None, static: bool, source_limit: int | None
+        self,
+        corpus: PreparedCorpus,
+        tokens: int,
+        seed: int | None,
+        static: bool,
+        source_limit: int | None,
+        sampling: SubwordSampling | None = None,
     ) -> None:
         if tokens < 1:
             raise ValueError(f"tokens is {tokens}; wanted at least 1")
-        self.corpus, self.tokens = corpus, tokens
+        self.corpus, self.tokens, self.sampling = corpus, tokens, sampling
         self.seed = None if seed is None else seed % (1 << 63)
-        full = static_shape(corpus, tokens, source_limit)
+        full = static_shape(corpus, tokens, source_limit, 0 if sampling is None else sampling.longest)
         self.shape = full if static else None
         # Training batches hold the same pairs whether or not filler makes them of one size: on a CPU as on a GPU.
         self.full = full if static or seed is not None else None
@@ -135,6 +143,14 @@ class Planner:
         assert self.seed is not None
         order: list[int] = np.random.default_rng([self.seed, epoch]).permutation(shards).tolist()
         return order
+
+    def shard(self, number: int, epoch: int) -> Shard:
+        """A shard as an epoch sees it: as it was prepared, or cut into other subwords."""
+        prepared = self.corpus.shard(number)
+        if self.sampling is None:
+            return prepared
+        assert self.seed is not None
+        return self.sampling.sample(prepared, [self.seed, epoch, number], (self.source_limit - 1, self.tokens - 1))
 
     def plan(self, shard: Shard, number: int, epoch: int) -> Iterator[Numbers]:
         """The batches of one shard in one epoch, each as the numbers of its pairs."""

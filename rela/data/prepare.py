@@ -185,7 +185,8 @@ def learn_subwords(training: list[CountedCorpus], config: DataConfig, progress: 
     usable = sum(item.usable for item in training)
     sample = sample_lines([item.corpus for item in training], usable, config, progress)
     coverage = config.character_coverage
-    return train_subwords(sample, config.vocabulary_size, seed=config.seed, character_coverage=coverage)
+    kind = config.subword_model
+    return train_subwords(sample, config.vocabulary_size, seed=config.seed, character_coverage=coverage, kind=kind)
 
 
 def install(partial: Path, directory: Path, meta: dict[str, Any]) -> None:

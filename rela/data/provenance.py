@@ -11,6 +11,7 @@ from rela.files import checksum
 
 SETTINGS = (
     "vocabulary_size",
+    "subword_model",
     "vocabulary_sample",
     "character_coverage",
     "max_tokens",
@@ -20,6 +21,8 @@ SETTINGS = (
     "seed",
 )
 """The fields of a DataConfig that decide what is written."""
+NEWER = {"subword_model": "bpe"}
+"""Those that older versions did not write down, and what they stood at."""
 
 
 def settings_of(config: DataConfig) -> dict[str, Any]:
@@ -30,8 +33,9 @@ def settings_of(config: DataConfig) -> dict[str, Any]:
 def differing_settings(before: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     """The first setting that was another, in words; None if there is none."""
     for name, value in wanted.items():
-        if before.get(name) != value:
-            return f"{name} was {before.get(name)}, now {value}"
+        old = before.get(name, NEWER.get(name))
+        if old != value:
+            return f"{name} was {old}, now {value}"
     return None
 
 

@@ -1,10 +1,11 @@
-"""Subword units: a joint SentencePiece BPE model that is learnt, stored as bytes, and travels with the model."""
+"""Subword units: a joint SentencePiece model that is learnt, stored as bytes, and travels with the model."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ SPECIAL = (PAD, BOS, EOS)
 
 WORD_START = "▁"
 """What SentencePiece writes for the space before a word."""
+SAMPLING = threading.Lock()
+"""Held between setting SentencePiece's seed and drawing with it."""
 NO_BREAK = "\u00a0"
 GAP = re.compile(r"\s+")
 NO_BREAKS = "\u00a0\u2007\u202f"
@@ -80,6 +83,27 @@ class Subwords:
         ids: list[list[int]] = self.processor.encode([tidy(text) for text in texts], num_threads=threads)
         return ids
 
+    def sample_batch(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """Ids of many texts, cut at random: by BPE-dropout, or drawn from a unigram model; a function of the seed.
+
+        SentencePiece has one seed for all threads of the process, each of which takes it when it first draws. It makes
+        a new thread for each batch, so the seed that was set last is the one of the batch.
+        """
+        import sentencepiece
+
+        with SAMPLING:
+            sentencepiece.set_random_generator_seed(seed % (1 << 32))
+            tidied = [tidy(text) for text in texts]
+            ids: list[list[int]] = self.processor.encode(
+                tidied, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
+            )
+        return ids
+
+    def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Texts of many lists of ids without PAD, BOS and EOS, each as `decode` gives them."""
+        texts: list[str] = self.processor.decode(list(map(list, ids)), num_threads=1)
+        return texts
+
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; PAD, BOS and EOS vanish, an unknown character shows as ⁇."""
         text: str = self.processor.decode(self._known([int(index) for index in ids if index not in SPECIAL]))
@@ -130,9 +154,15 @@ def joined(pieces: Sequence[str], text: str) -> tuple[str, ...]:
 
 
 def train_subwords(
-    lines: Iterable[str], size: int, *, seed: int = 1, character_coverage: float = 1.0, threads: int = 4
+    lines: Iterable[str],
+    size: int,
+    *,
+    seed: int = 1,
+    character_coverage: float = 1.0,
+    threads: int = 4,
+    kind: str = "bpe",
 ) -> Subwords:
-    """Learn a BPE model of `size` pieces, special symbols included, from lines of both languages together.
+    """Learn a "bpe" or "unigram" model of `size` pieces, special symbols included, from lines of both languages.
 
     Characters are left as they are (SentencePiece's "identity" normalisation): NFKC would rewrite the target
     side away from the references it is scored against ("…" to "...", "½" to "1⁄2") and turn some words into two
@@ -156,7 +186,7 @@ def train_subwords(
             sentence_iterator=(f"{word}\t{times}" for word, times in words.items()),
             input_format="tsv",
             model_writer=model,
-            model_type="bpe",
+            model_type=kind,
             vocab_size=size,
             character_coverage=character_coverage,
             normalization_rule_name="identity",

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from rela.config import Config, save_config
 from rela.data.batching import Batch, BatchStream, PreparedCorpus
 from rela.data.inputs import split_of
+from rela.data.sampling import SubwordSampling
 from rela.data.subwords import Subwords
 from rela.evaluation.scores import Score
 from rela.files import remove_leftovers
@@ -213,7 +214,15 @@ class Trainer:
             static=self.static,
             start=self.state.position,
             pin=self.device.type == "cuda",
+            sampling=self.subword_sampling(),
         )
+
+    def subword_sampling(self) -> SubwordSampling | None:
+        """How the training text is cut anew in each epoch, if that is wanted."""
+        if not self.settings.subword_sampling:
+            return None
+        longest = min(self.config.data.max_tokens, self.config.model.max_length - 1)
+        return SubwordSampling(self.subwords, self.settings.subword_sampling, longest)
 
     def loop(self, stream: BatchStream, log: TrainingLog | None) -> None:
         """Steps until the configured number, an early stop, or a request to stop."""

@@ -1,6 +1,7 @@
 """What is prepared is compared with what a configuration says: settings, files, text."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -28,6 +29,7 @@ def prepared(config, tmp_path):
     [
         ({"max_tokens": 9}, "max_tokens was 256, now 9"),
         ({"seed": 2}, "seed was 1, now 2"),
+        ({"subword_model": "unigram"}, "subword_model was bpe, now unigram"),
         ({"shard_pairs": 65}, "shard_pairs was 64, now 65"),
         ({"on_bad_line": "raise"}, "on_bad_line was skip, now raise"),
         ({"train": (CorpusConfig("train.en", "train.de", weight=2.0),)}, "the weight of train.en was 1.0, now 2.0"),
@@ -45,6 +47,17 @@ def test_what_shapes_the_ids_must_be_the_same_and_nothing_else(prepared, tmp_pat
     (tmp_path / "copy.en").write_bytes((tmp_path / "train.en").read_bytes())
     changed = dataclasses.replace(prepared, **changes)
     assert differing_for_training(read_meta(tmp_path / "prepared"), changed) == named
+
+
+def test_what_older_versions_prepared_is_taken(prepared, tmp_path):
+    """They wrote down no kind of subword model: there was one."""
+    meta = read_meta(tmp_path / "prepared")
+    del meta["settings"]["subword_model"]
+    assert differing_for_training(meta, prepared) is None
+    unigram = dataclasses.replace(prepared, subword_model="unigram")
+    assert differing_for_training(meta, unigram) == "subword_model was bpe, now unigram"
+    (tmp_path / "prepared" / "meta.json").write_text(json.dumps(meta))
+    assert prepare(prepared).reused
 
 
 @pytest.mark.parametrize("attack", ["reversed", "shuffled targets", "one word"])

@@ -19,14 +19,15 @@ def documented(name: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_documented_options_of_translate_exist():
+def test_documented_options_exist():
     text = (DOCS / "translating.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(--.*?)` \|", text, re.MULTILINE)
-    known = {
-        option for parameter in typer.main.get_command(app).commands["translate"].params for option in parameter.opts
-    }
-    assert len(rows) > 8
-    assert {word for row in rows for word in row.split() if word.startswith("--")} <= known
+    tables = re.findall(r"^\| option of `rela (\w+)` \|.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    assert tables == ["translate", "evaluate"]
+    for name, table in zip(tables, re.split(r"^\| option of", text, flags=re.MULTILINE)[1:], strict=True):
+        rows = re.findall(r"^\| `(--.*?)` \|", table, re.MULTILINE)
+        known = {option for parameter in typer.main.get_command(app).commands[name].params for option in parameter.opts}
+        assert len(rows) > 3
+        assert {word for row in rows for word in row.split() if word.startswith("--")} <= known
 
 
 def test_the_documented_python_runs(tmp_path, monkeypatch, capsys):

@@ -75,6 +75,20 @@ def test_adamw_along_a_cosine_resumes_and_keeps_its_end(make_config):
     assert final_bytes(parts) == final_bytes(straight)
 
 
+def test_sampled_subwords_resume_and_change_the_model(make_config):
+    options = {"subword_sampling": 0.1, "steps": 8, "average_last": 1}
+    straight, parts = make_config("straight", **options), make_config("parts", **options)
+    train(straight, quiet=True)
+    train(with_train(parts, steps=3), quiet=True)
+    with pytest.raises(CheckpointError, match=r"subword_sampling = 0\.1"):
+        train(with_train(parts, subword_sampling=0.2), quiet=True)
+    train(parts, quiet=True)
+    assert final_bytes(parts) == final_bytes(straight)
+    plain = make_config("plain", **{**options, "subword_sampling": 0.0})
+    train(plain, quiet=True)
+    assert final_bytes(plain) != final_bytes(straight)
+
+
 def interrupted_at(config: Config, step: int) -> None:
     """Train until a step, and stop there as after Ctrl-C."""
     made = trainer(config)
