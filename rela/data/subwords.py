@@ -7,7 +7,7 @@ import io
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,23 +168,34 @@ def train_subwords(
     side away from the references it is scored against ("…" to "...", "½" to "1⁄2") and turn some words into two
     ("´" to space and accent), after which gold word links point at the wrong words. There is no byte
     fallback: its 256 pieces are a large part of a small vocabulary, and `character_coverage` 1 knows every
-    character of the sample. SentencePiece is given words with their counts, from which it learns the same pieces as
-    from the lines themselves in half the memory. The number of threads is part of the stored model, so it does not
+    character of the sample. For BPE SentencePiece is given words with their counts, from which it learns the same
+    pieces as from the lines themselves in half the memory; for a unigram model it is given the lines, since it looks
+    for its first pieces in each word once, however often that occurs. The number of threads is part of the stored model, so it does not
     follow the machine.
     """
     import sentencepiece
 
-    words: Counter[str] = Counter()
     count = 0
-    for line in lines:
-        words.update(tidy(line).split())
-        count += 1
+
+    def counted() -> Iterator[str]:
+        nonlocal count
+        for line in lines:
+            count += 1
+            yield tidy(line)
+
+    def word_counts() -> Iterator[str]:
+        words: Counter[str] = Counter()
+        for line in counted():
+            words.update(line.split())
+        for word, times in words.items():
+            yield f"{word}\t{times}"
+
     model = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed % (1 << 32))
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(f"{word}\t{times}" for word, times in words.items()),
-            input_format="tsv",
+            sentence_iterator=word_counts() if kind == "bpe" else counted(),
+            input_format="tsv" if kind == "bpe" else "text",
             model_writer=model,
             model_type=kind,
             vocab_size=size,
