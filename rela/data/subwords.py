@@ -170,8 +170,8 @@ def train_subwords(
     fallback: its 256 pieces are a large part of a small vocabulary, and `character_coverage` 1 knows every
     character of the sample. For BPE SentencePiece is given words with their counts, from which it learns the same
     pieces as from the lines themselves in half the memory; for a unigram model it is given the lines, since it looks
-    for its first pieces in each word once, however often that occurs. The number of threads is part of the stored model, so it does not
-    follow the machine.
+    for its first pieces in each word once, however often that occurs. The number of threads is part of the stored
+    model, so it does not follow the machine.
     """
     import sentencepiece
 
