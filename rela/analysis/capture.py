@@ -10,6 +10,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from rela.analysis.ablation import attentions_of
 from rela.analysis.record import END, START, TYPES, AttentionRecord
 from rela.analysis.tokenised import pieces_by_token, raw_text
 from rela.attention.multihead import MultiheadAttention
@@ -67,6 +68,8 @@ class Encoded:
 
     ids: list[int]
     pieces: tuple[str, ...]
+    text: str = ""
+    """What the ids were made of, where they were made of text: raw text if tokens were given."""
 
 
 def encode(translator: Translator, source: str, target: str, tokenised: bool) -> tuple[Encoded, Encoded]:
@@ -83,7 +86,7 @@ def encode(translator: Translator, source: str, target: str, tokenised: bool) ->
             sides[i] = sides[i] if pieces[i] is None else raw_text(tokens)
     pair = translator.encode_pair(*sides)
     first, second = (
-        Encoded(ids, joined(translator.subwords.pieces(ids), text) if marked is None else marked)
+        Encoded(ids, joined(translator.subwords.pieces(ids), text) if marked is None else marked, text)
         for ids, marked, text in zip(pair, pieces, sides, strict=True)
     )
     return first, second
@@ -95,11 +98,7 @@ def capture_batch(
 ) -> list[dict[str, AttentionRecord]]:
     """One forward over a batch of encoded pairs; for each, the record of every type asked for."""
     model = translator.model
-    attentions = {
-        "encoder": [layer.attention for layer in model.encoder],
-        "decoder": [layer.attention for layer in model.decoder],
-        "cross": [layer.cross for layer in model.decoder],
-    }
+    attentions = attentions_of(model)
     kinds = translator.config.model.attention_kinds
     batch = translator.pack_evenly([(source.ids, target.ids) for source, target in pairs])
     with contextlib.ExitStack() as stack:

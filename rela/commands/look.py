@@ -169,6 +169,7 @@ def explore(
     gold: GoldFile = None,
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,
+    tokenised: Tokenised = False,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8765,
     out: Annotated[Path | None, typer.Option(help="Write one HTML file instead of serving.")] = None,
     sentence: Annotated[str | None, typer.Option(help="Sentence that --out shows.")] = None,
@@ -194,8 +195,13 @@ def explore(
     if out is None and find_spec("uvicorn") is None:
         raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
     check_outputs([out], texts or (), named_paths(folders).values())
-    examples = toy_examples() if texts is None else text_examples(*texts, gold, gold_one_based, gold_flipped)
-    views = Views(load_models(folders, device), examples)
+    translators = load_models(folders, device)
+    if texts is None:
+        data = next(iter(translators.values())).config.data
+        examples = toy_examples(data.source_language, data.target_language)
+    else:
+        examples = text_examples(*texts, gold, gold_one_based, gold_flipped)
+    views = Views(translators, examples, tokenised)
     if out is not None and sentence is not None:
         write_export(out, views.start(), [views.view(name, sentence, translation) for name in views.translators])
         print(out)

@@ -57,6 +57,7 @@ def serve(
     from rela.explorer.examples import toy_examples
     from rela.server import app
     from rela.server.keys import read_keys
+    from rela.server.languages import pair_of
     from rela.server.settings import ServerSettings
 
     settings = ServerSettings(
@@ -79,7 +80,10 @@ def serve(
     translators = load_models(models, device)
     for specification, name in zip(models, named_paths(models), strict=True):
         check_languages(specification, name, translators[name])
-    server = app.TranslationServer(translators, settings, toy_examples())
+    first, translator = next(iter(translators.items()))
+    data = translator.config.data
+    languages = pair_of(first) or (data.source_language, data.target_language)
+    server = app.TranslationServer(translators, settings, toy_examples(*languages))
     app.serve(server, host, port, lambda line: print(line, flush=True))
 
 

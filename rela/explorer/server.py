@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import zip_longest
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -33,6 +34,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+OPTIONAL = ("target", "off")
+"""Fields that a request may leave out."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 RunView = Callable[[str, Callable[[], View]], Awaitable[View]]
 """Runs what makes a view with the model of this name, where that model may be used."""
@@ -52,8 +55,8 @@ def create_app(views: Views, hosts: tuple[str, ...] | None = LOCAL_HOSTS, run_vi
     add_refusals(app)
     add_guard(app, hosts)
 
-    async def make_view(model: str, source: str, target: str | None = None) -> View:
-        return await work(run_view(model, lambda: views.view(model, source, target)))
+    async def make_view(model: str, source: str, target: str | None = None, off: list[Any] | None = None) -> View:
+        return await work(run_view(model, lambda: views.view(model, source, target, off or ())))
 
     @app.get("/")
     async def page() -> Response:
@@ -71,16 +74,20 @@ def create_app(views: Views, hosts: tuple[str, ...] | None = LOCAL_HOSTS, run_vi
 
     @app.post("/api/view")
     async def view(request: Request) -> Response:
-        asked = await read_object(request, {"model": str, "source": str, "target": (str, type(None))})
+        asked = await read_object(request, {"model": str, "source": str, "target": (str, type(None)), "off": list})
         return JSONResponse((await make_view(**asked)).to_dict())
 
     @app.post("/api/export")
     async def export(request: Request) -> Response:
-        asked = await read_object(request, {"models": list, "source": str, "target": (str, type(None))})
-        names = asked.pop("models", [])
+        fields = {"models": list, "source": str, "target": (str, type(None)), "off": list}
+        asked = await read_object(request, fields)
+        names, off = asked.pop("models", []), asked.pop("off", [])
         if not 1 <= len(names) <= MAX_MODELS or not all(isinstance(name, str) for name in names):
             raise Refused(f"models is no list of 1 to {MAX_MODELS} names")
-        html = export_page(views.start(), [await make_view(name, **asked) for name in names])
+        if off and (len(off) != len(names) or not all(isinstance(heads, list) for heads in off)):
+            raise Refused("off is no list with a list of heads for each model")
+        made = [await make_view(name, **asked, off=heads) for name, heads in zip_longest(names, off, fillvalue=[])]
+        html = export_page(views.start(), made)
         return Response(
             html, media_type="text/html", headers={"Content-Disposition": 'attachment; filename="attention.html"'}
         )
@@ -119,7 +126,7 @@ async def work(making: Awaitable[View]) -> View:
 
 
 async def read_object(request: Request, fields: dict[str, Any]) -> dict[str, Any]:
-    """The JSON object of a request, its fields and their types checked; all but `target` must be there."""
+    """The JSON object of a request, its fields and their types checked."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         # Also what keeps foreign pages out: a browser asks before it sends JSON elsewhere, and gets no leave here.
         raise Refused("wanted the content type application/json", 415)
@@ -134,14 +141,20 @@ async def read_object(request: Request, fields: dict[str, Any]) -> dict[str, Any
         raise Refused("the request is no valid JSON in UTF-8", 400) from None
     if not isinstance(data, dict):
         raise Refused(f"the request is a JSON {type(data).__name__}; wanted an object")
+    check_fields(data, fields)
+    return data
+
+
+def check_fields(data: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Refuse an object with other fields, or with fields of other types."""
     if unknown := data.keys() - fields.keys():
         raise Refused(f"{len(unknown)} unknown fields; wanted {', '.join(fields)}")
-    for name, kind in fields.items():
-        if name not in data and name != "target":
-            raise Refused(f"{name} is missing; wanted {', '.join(fields)}")
-        if not isinstance(data.get(name), kind):
-            raise Refused(f"{name} is a {type(data.get(name)).__name__}; wanted {'a list' if kind is list else 'text'}")
-    return data
+    if missing := [name for name in fields if name not in data and name not in OPTIONAL]:
+        raise Refused(f"{missing[0]} is missing; wanted {', '.join(fields)}")
+    for name, value in data.items():
+        if not isinstance(value, fields[name]):
+            wanted = "a list" if fields[name] is list else "text"
+            raise Refused(f"{name} is a {type(value).__name__}; wanted {wanted}")
 
 
 def serve(views: Views, port: int = PORT, say: Callable[[str], None] = print) -> None:

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from rela.alignment.choose import load_choice
+from rela.alignment.agreement import choose_alone
+from rela.alignment.choose import AlignmentChoice, check_choice, choose, load_choice
+from rela.analysis.ablation import Head, check_head
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks
-from rela.explorer.examples import Example
+from rela.explorer.examples import GUIDE_WORD, Example, guide_example
 from rela.explorer.payload import SCHEMA, View, view_pair
 from rela.web.refused import Refused
 
@@ -19,19 +21,27 @@ MAX_SUBWORDS = 300
 """Of a source or a target; weights grow with the square of it."""
 MAX_EXAMPLES = 200
 """That the page lists; the gold links of the others are known all the same."""
+CHOICE_EXAMPLES = 32
+"""On which the head to begin with is chosen, where the model folder remembers none."""
 
 
 class Views:
     """Models by name, and views of sentence pairs through them."""
 
-    def __init__(self, translators: dict[str, Translator], examples: Sequence[Example] = ()) -> None:
+    def __init__(
+        self, translators: dict[str, Translator], examples: Sequence[Example] = (), tokenised: bool = False
+    ) -> None:
         if not translators:
             raise ValueError("there is no model to explore; wanted at least one")
         self.translators = translators
         self.examples = list(examples)
+        self.tokenised = tokenised
         self.gold = {example.key: example.gold for example in self.examples}
         # Made now, so that a damaged model folder is an error before anyone visits.
-        self.models = [describe(name, translator) for name, translator in translators.items()]
+        self.models = [
+            describe(name, translator, best_place(translator, self.examples, tokenised))
+            for name, translator in translators.items()
+        ]
         self._one_at_a_time = threading.Lock()
 
     def start(self) -> dict[str, Any]:
@@ -40,20 +50,32 @@ class Views:
             "schema": SCHEMA,
             "models": self.models,
             "examples": [{"source": e.source, "target": e.target} for e in self.examples[:MAX_EXAMPLES]],
+            "guide": self.guide(),
             "limits": {"characters": MAX_CHARACTERS, "subwords": MAX_SUBWORDS},
         }
 
-    def view(self, model: str, source: str, target: str | None = None) -> View:
-        """One pair through one model; without a target (or with an empty one) the model translates."""
+    def guide(self) -> dict[str, Any] | None:
+        """The pair that the page explains first, and its word to look at, where it is among the examples."""
+        guide = guide_example()
+        if not any(example.key == guide.key for example in self.examples):
+            return None
+        return {"source": guide.source, "target": guide.target, "word": GUIDE_WORD}
+
+    def view(self, model: str, source: str, target: str | None = None, off: Sequence[Any] = ()) -> View:
+        """One pair through one model; without a target (or with an empty one) the model translates.
+
+        `off` are heads to switch off, each [attention type, layer, head], counted from 0.
+        """
         if model not in self.translators:
             raise Refused(f"there is no such model; wanted {' or '.join(self.translators)}", 404)
         translator = self.translators[model]
         target = target if target and target.strip() else None
         for name, text in (("source", source), ("target", target)):
             check_text(name, text, translator)
+        heads = list(dict.fromkeys(read_head(head, translator) for head in off))
         with self._one_at_a_time:
             try:
-                return view_pair(translator, model, source, target, self.find_gold)
+                return view_pair(translator, model, source, target, self.find_gold, heads, self.tokenised)
             except PairTooLong as error:
                 raise Refused(str(error), 413) from None
 
@@ -80,14 +102,52 @@ def check_text(name: str, text: str | None, translator: Translator) -> None:
         raise Refused(f"the {name} is empty; wanted a sentence")
 
 
-def describe(name: str, translator: Translator) -> dict[str, Any]:
-    """A model in the page's list; `choice` is the head that aligns best, where the model folder remembers one."""
-    shape = translator.config.model
+def read_head(head: Any, translator: Translator) -> Head:
+    """A head as a request names it."""
+    if not isinstance(head, list) or [type(part) for part in head] != [str, int, int]:
+        raise Refused("a head in off is no list of attention type, layer and head, such as ['cross', 0, 1]")
+    check_head(translator, *head)
+    return head[0], head[1], head[2]
+
+
+def best_place(translator: Translator, examples: Sequence[Example], tokenised: bool) -> AlignmentChoice | None:
+    """The heads that align best: those the model folder remembers, or else those that do so on the examples.
+
+    The first examples decide, by their gold links if they have them and by agreement if not.
+    """
     choice = load_choice(translator.folder) if translator.folder else None
+    if choice is not None:
+        check_choice(choice, translator)
+        return choice
+    usable = [example for example in examples[:CHOICE_EXAMPLES] if is_usable(example, translator)]
+    pairs, gold = [(example.source, example.target) for example in usable], [example.gold for example in usable]
+    if not pairs:
+        return None
+    known = [links for links in gold if links is not None]
+    if len(known) == len(gold):
+        return choose(translator, pairs, known, tokenised)
+    return choose_alone(translator, pairs, tokenised)
+
+
+def is_usable(example: Example, translator: Translator) -> bool:
+    """Whether an example is neither empty nor too long for the model."""
+    limit = translator.config.model.max_length - 1
+    return all(0 < len(translator.subwords.encode(text)) <= limit for text in (example.source, example.target))
+
+
+def describe(name: str, translator: Translator, choice: AlignmentChoice | None = None) -> dict[str, Any]:
+    """A model in the page's list; `choice` is where it opens, the head after the last being the layer attention."""
+    shape = translator.config.model
+    head = shape.heads if choice is None or choice.heads is None else choice.heads[0]
     return {
         "name": name,
         "kinds": shape.attention_kinds,
-        "layers": {"encoder": shape.encoder_layers, "decoder": shape.decoder_layers, "cross": shape.decoder_layers},
+        "layers": {
+            "encoder": shape.encoder_layers,
+            "decoder": shape.decoder_layers,
+            "cross": shape.decoder_layers,
+            "shifted": shape.decoder_layers,
+        },
         "heads": shape.heads,
-        "choice": None if choice is None else {"layer": choice.layer, "head": (choice.heads or (None,))[0]},
+        "choice": None if choice is None else {"layer": choice.layer, "head": head, "shifted": choice.shifted},
     }

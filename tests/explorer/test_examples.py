@@ -2,7 +2,7 @@
 
 import pytest
 
-from rela.explorer.examples import Example, text_examples, toy_examples
+from rela.explorer.examples import GUIDE_WORD, Example, guide_example, text_examples, toy_examples, turned
 
 pytest.importorskip("fastapi")
 
@@ -14,6 +14,20 @@ def test_toy_examples_have_gold_inside_their_words():
         assert item.gold.sure
         assert max(s for s, _ in item.gold.possible) < len(item.source.split())
         assert max(t for _, t in item.gold.possible) < len(item.target.split())
+
+
+def test_the_guide_begins_and_its_word_has_no_link():
+    guide = guide_example()
+    assert toy_examples()[0] == guide
+    assert guide.target.split()[GUIDE_WORD] == "ja"
+    assert {t for _, t in guide.gold.sure} == set(range(len(guide.target.split()))) - {GUIDE_WORD}
+    assert {s for s, _ in guide.gold.sure} == set(range(len(guide.source.split())))
+
+
+def test_the_embedded_corpus_is_offered_to_models_of_its_languages_alone():
+    assert toy_examples("de", "en")[3] == turned(toy_examples("en", "de")[3])
+    assert turned(turned(guide_example())) == guide_example()
+    assert toy_examples("ro", "en") == toy_examples("en", "fr") == []
 
 
 def test_gold_files_are_read_and_must_belong_together(tmp_path):

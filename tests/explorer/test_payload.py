@@ -1,5 +1,6 @@
 """The payload says what the record says: values to a step, zeros and null rows exactly, figures as measured."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from rela.analysis.ablation import without_heads
 from rela.analysis.capture import capture
-from rela.analysis.links import head_links
+from rela.analysis.links import head_links, layer_links
 from rela.analysis.nulls import null_rate, null_rows
 from rela.analysis.record import END, START, TYPES
 from rela.analysis.sink import sink_mass
@@ -34,9 +36,14 @@ def both(request):
 
 
 def levels(view, records):
-    for type in TYPES:
-        yield view.attention[type], view.attention[type].subword, records[type]
-        yield view.attention[type], view.attention[type].word, merge_record(records[type])
+    """Each level of a view, with a record of its heads and, behind them, of the mean of each layer's heads."""
+    cross = records["cross"]
+    later = dataclasses.replace(cross, weights=cross.weights[:, :, 1:], queries=cross.queries[:-1])
+    for type, record in {**{type: records[type] for type in TYPES}, "shifted": later}.items():
+        mean = record.weights.mean(1, keepdim=True)
+        record = dataclasses.replace(record, weights=torch.cat([record.weights, mean], 1))
+        yield view.attention[type], view.attention[type].subword, record
+        yield view.attention[type], view.attention[type].word, merge_record(record)
 
 
 def test_weights_come_back_to_a_step(both):
@@ -138,6 +145,55 @@ def test_the_log_probability_is_the_models(both):
     assert abs(view.log_prob - translator.score([PAIR[0]], [PAIR[1]])[0].log_prob) <= HALF_A_DIGIT
 
 
+def test_the_log_probabilities_of_words_are_sums_of_their_subwords(both):
+    view, records = both
+    scored = tiny_translator(records["cross"].kind).score([PAIR[0]], [PAIR[1]])[0]
+    assert np.abs(np.array(view.log_probs["subword"]) - scored.log_probs).max() <= HALF_A_DIGIT
+    assert len(view.log_probs["word"]) == len(PAIR[1].split()) + 1
+    assert abs(sum(view.log_probs["word"]) - view.log_prob) <= HALF_A_DIGIT * (len(PAIR[1].split()) + 2)
+
+
+@pytest.mark.parametrize("target", [None, PAIR[1]])
+def test_heads_that_are_off_change_the_translation(target):
+    translator = tiny_translator("rela-g")
+    off = [("cross", layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    view, plain = (view_pair(translator, "tiny", PAIR[0], target, off=heads) for heads in (off, []))
+    found = view.ablation
+    assert found.off == off
+    assert found.translation == without_heads(translator, off).translate([PAIR[0]])[0] != found.translation_before
+    assert found.translation_before == translator.translate([PAIR[0]])[0]
+    assert view.target == (found.translation if target is None else target)
+    before = translator.score([PAIR[0]], [view.target])[0].log_prob
+    assert abs(found.log_prob_before - before) <= HALF_A_DIGIT
+    assert view.log_prob != found.log_prob_before
+    assert plain.ablation is None
+
+
+def test_words_are_those_of_the_record_after_a_no_break_space():
+    view = view_pair(tiny_translator("rela-g"), "tiny", "The\u00a0dog sleeps .", "Der Hund .")
+    assert view.attention["cross"].word.keys == ["The\u00a0dog", "sleeps", ".", END]
+    assert dequantise(view.attention["cross"].word, LAYERS, HEADS).shape == (LAYERS, HEADS + 1, 4, 4)
+
+
+def test_tokenised_text_is_shown_to_the_model_as_raw_text():
+    """The words stay the tokens; the log-probability is that of the text without the tokeniser's spaces."""
+    translator = tiny_translator("rela-g")
+    view = view_pair(translator, "tiny", "The dog sleeps !", "Der Hund .", tokenised=True)
+    assert view.attention["cross"].word.keys == ["The", "dog", "sleeps", "!", END]
+    assert view.attention["cross"].word.queries == ["Der", "Hund", ".", END]
+    raw = translator.score(["The dog sleeps!"], ["Der Hund."])[0].log_prob
+    assert abs(view.log_prob - raw) <= HALF_A_DIGIT
+    own = view_pair(translator, "tiny", "The dog sleeps !", tokenised=True)
+    assert own.target == translator.translate(["The dog sleeps!"])[0]
+    assert abs(own.log_prob - translator.score(["The dog sleeps!"], [own.target])[0].log_prob) <= HALF_A_DIGIT
+
+
+def test_an_empty_target_has_a_view():
+    view = view_pair(tiny_translator("rela-g"), "tiny", "The dog .", "")
+    assert view.attention["shifted"].word.queries == []
+    json.dumps(view.to_dict(), allow_nan=False)
+
+
 def test_without_a_target_the_model_translates():
     translator = tiny_translator("rela-g")
     view = view_pair(translator, "tiny", PAIR[0])
@@ -148,6 +204,8 @@ def test_without_a_target_the_model_translates():
 
 def test_unknown_characters_are_shown_as_themselves():
     view = view_pair(tiny_translator("rela-g"), "tiny", "The 🎉 سلام .", "Die 漢字 .")
+    assert view.unknown == {"source": ["🎉", "سلام"], "target": ["漢字"]}
+    assert view_pair(tiny_translator("rela-g"), "tiny", *PAIR).unknown == {"source": [], "target": []}
     assert view.attention["cross"].word.keys == ["The", "🎉", "سلام", ".", END]
     assert view.attention["cross"].word.queries == ["Die", "漢字", ".", END]
     assert "🎉" in "".join(view.attention["encoder"].subword.keys)
@@ -161,7 +219,7 @@ def test_a_typed_end_of_sentence_is_no_sink():
     cross = view.attention["cross"]
     assert cross.word.keys == ["The", "</s>", ".", "</s>"]
     real = merge_record(records["cross"]).weights[..., -1].double().mean(-1)  # rows of softmax sum to one
-    assert np.abs(np.array(cross.word.sink) - real.numpy()).max() <= 1.01e-4
+    assert np.abs(np.array(cross.word.sink)[:, :HEADS] - real.numpy()).max() <= 1.01e-4
 
 
 def test_gold_comes_with_the_error_rate_of_every_head():
@@ -176,6 +234,8 @@ def test_gold_comes_with_the_error_rate_of_every_head():
             for head in range(HEADS):
                 exact = alignment_error_rate([head_links(records["cross"], layer, head, shifted)], [gold]).aer
                 assert abs(table[layer][head] - exact) <= HALF_A_DIGIT
+            exact = alignment_error_rate([layer_links(records["cross"], layer, shifted)], [gold]).aer
+            assert abs(table[layer][HEADS] - exact) <= HALF_A_DIGIT
 
 
 def test_no_gold_where_nobody_linked(both):

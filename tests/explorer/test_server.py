@@ -120,6 +120,11 @@ def test_any_bytes_are_answered(client, body):
         ({"model": "rela", "source": 7}, 422, "source is a int"),
         ({"model": "rela", "source": "dog", "target": {}}, 422, "target is a dict"),
         ({"model": "rela"}, 422, "source is missing"),
+        ({"model": "rela", "source": "dog", "off": "cross"}, 422, "off is a str"),
+        ({"model": "rela", "source": "dog", "off": ["cross"]}, 422, "attention type, layer and head"),
+        ({"model": "rela", "source": "dog", "off": [["cross", True, 0]]}, 422, "attention type, layer and head"),
+        ({"model": "rela", "source": "dog", "off": [["sideways", 0, 0]]}, 422, "wanted one of encoder"),
+        ({"model": "rela", "source": "dog", "off": [["cross", 0, 2]]}, 422, "2 layers of 2 heads"),
         ({"model": "rela", "source": "dog", "<b>": 1}, 422, "unknown fields"),
         (["rela"], 422, "a JSON list"),
     ],
@@ -131,6 +136,20 @@ def test_what_is_refused_says_why(client, asked, status, says):
 def test_half_a_character_is_refused(client):
     answer = client.post("/api/view", content=b'{"model": "rela", "source": "\\ud800"}', headers=JSON)
     assert "surrogate" in refused(answer, 422)
+
+
+def test_heads_are_switched_off_once_and_only_for_this_answer(client):
+    asked = {"model": "rela", "source": "The dog sleeps ."}
+    before = client.post("/api/view", json=asked).json()
+    off = client.post("/api/view", json={**asked, "off": [["cross", 0, 1]] * 3}).json()
+    assert off["ablation"]["off"] == [["cross", 0, 1]]
+    assert off["ablation"]["translation_before"] == before["target"]
+    assert client.post("/api/view", json=asked).json() == before
+
+
+@pytest.mark.parametrize("off", [[[["cross", 0, 0]]], [["cross", 0, 0], []], [1, 2]])
+def test_an_export_wants_the_heads_of_each_model(client, off):
+    refused(client.post("/api/export", json={"models": ["rela", "soft"], "source": "dog", "off": off}), 422)
 
 
 @pytest.mark.parametrize("models", [[], ["rela", "soft", "rela"], [1], "rela", ["none"]])
