@@ -11,7 +11,7 @@ import torch
 
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
-from rela.explorer.examples import Example
+from rela.explorer.examples import Example, guide_example
 from rela.explorer.views import Views
 from tests.tiny_models import tiny_translator, toy_pairs
 
@@ -28,12 +28,12 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def views() -> Views:
-    """Two models and three pairs; the gold of the first links each word to the one at its place."""
+    """Two models, three pairs and the guide's; the gold of the first links each word to the one at its place."""
     pairs = toy_pairs(3)
     length = min(len(text.split()) for text in pairs[0])
     diagonal = frozenset((i, i) for i in range(length))
     gold = GoldLinks(diagonal - {(1, 1)}, diagonal)
-    examples = [Example(*pairs[0], gold), *(Example(*pair) for pair in pairs[1:])]
+    examples = [Example(*pairs[0], gold), *(Example(*pair) for pair in pairs[1:]), guide_example()]
     return Views({"rela": tiny_translator("rela-g"), "soft": tiny_translator("softmax")}, examples)
 
 

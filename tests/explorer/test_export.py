@@ -50,6 +50,7 @@ def test_it_is_well_formed_and_fetches_nothing(page):
     reader = Reader(page)
     assert page.startswith("<!DOCTYPE html>")
     assert not [element for element in reader.elements if {"src", "href", "srcset", "action"} & element[1].keys()]
+    page = page.replace("http://www.w3.org/2000/svg", "")  # the name of a kind of elements, which nobody fetches
     assert not re.search(r"https?://|//cdn|@import|url\(", page)
 
 

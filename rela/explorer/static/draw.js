@@ -29,6 +29,7 @@ const colourOf = (share, colours) => (share < 0 ? colours.minus : colours.plus)[
 /** Draw one head with cells of `width` × `height` pixels; gold is {sure, possible} or null. */
 function drawHead(canvas, weights, layer, head, width, height, colours, gold) {
   const [T, S] = [weights.queries.length, weights.keys.length];
+  if (!T) return void Object.assign(canvas, { width: 1, height: 1 }); // the shifted view of an empty target
   canvas.width = Math.round(S * width);
   canvas.height = Math.round(T * height);
   const pen = canvas.getContext("2d");

@@ -2,7 +2,7 @@
 "use strict";
 
 const TILE = 150; // pixels of a picture's longer side, before the screen's own density
-const NARROW = 4; // heads in a row on a phone
+const NARROW = 5; // heads, or the mean, in a row on a phone
 
 /** The grid of one model; `choose(layer, head)` is called when one is chosen. */
 class Heads {
@@ -12,32 +12,41 @@ class Heads {
     this.tiles = [];
     this.element = make("div", { className: "heads", role: "grid" });
     this.element.setAttribute("aria-label", "Heads of every layer; arrow keys move, Enter chooses");
-    this.element.style.setProperty("--heads", weights.heads);
-    this.element.style.setProperty("--few", Math.min(weights.heads, NARROW));
+    this.element.style.setProperty("--heads", weights.heads + 1);
+    this.element.style.setProperty("--few", Math.min(weights.heads + 1, NARROW));
+    this.element.append(this.names());
     for (let layer = 0; layer < weights.layers; layer++) {
       const row = make("div", { className: "layer", role: "row" });
       row.append(make("span", { className: "layer-name", role: "rowheader", textContent: `Layer ${layer + 1}` }));
       const tiles = make("div", { className: "tiles", role: "presentation" });
-      for (let head = 0; head < weights.heads; head++) tiles.append(this.tile(layer, head, choose));
+      for (let head = 0; head <= weights.heads; head++) tiles.append(this.tile(layer, head, choose));
       row.append(tiles);
       this.element.append(row);
     }
     this.element.addEventListener("keydown", (event) => this.move(event));
   }
 
+  /** What each column is: a head, or the mean of all. */
+  names() {
+    const tiles = make("div", { className: "tiles", role: "presentation" });
+    for (let head = 0; head <= this.weights.heads; head++)
+      tiles.append(make("span", { role: "columnheader", textContent: head < this.weights.heads ? `head ${head + 1}` : "mean" }));
+    return make("div", { className: "layer names", role: "row" }, make("span", { role: "presentation" }), tiles);
+  }
+
   tile(layer, head, choose) {
-    const [T, S] = [this.weights.queries.length, this.weights.keys.length];
+    const [T, S] = [Math.max(this.weights.queries.length, 1), this.weights.keys.length];
     const button = make("button", { type: "button", className: "tile", tabIndex: -1 });
     const picture = make("span", { className: "picture" });
     picture.style.aspectRatio = String(Math.min(Math.max(S / T, 0.7), 1.6));
     const canvas = make("canvas", {});
     const band = make("span", { className: "band", hidden: true });
     const caption = make("span", { className: "caption", dir: "auto" });
+    caption.setAttribute("aria-hidden", "true"); // the button's own name says all figures
     picture.append(canvas, band);
-    button.append(picture, caption);
-    button.addEventListener("click", () => choose(layer, head));
-    const cell = make("div", { className: "cell", role: "gridcell" });
-    cell.append(button);
+    button.append(picture);
+    const cell = make("div", { className: "cell", role: "gridcell" }, button, caption);
+    cell.addEventListener("click", () => choose(layer, head));
     this.tiles.push({ layer, head, button, cell, canvas, band, caption });
     return cell;
   }
@@ -50,19 +59,19 @@ class Heads {
       drawHead(canvas, this.weights, layer, head, whole(S), whole(T), colours, this.gold);
   }
 
-  /** Say what stands under each head, and which is chosen. */
-  describe(layer, head, name) {
+  /** Say what stands under each head, which is chosen, and which are switched off. */
+  describe(layer, head, name, isOff) {
     this.figureName = name;
     for (const tile of this.tiles) {
       const chosen = tile.layer === layer && tile.head === head;
       tile.cell.setAttribute("aria-selected", chosen);
-      tile.button.classList.toggle("chosen", chosen);
       tile.button.tabIndex = chosen ? 0 : -1;
+      const off = isOff(tile.layer, tile.head);
+      tile.cell.classList.toggle("off", off);
       tile.button.setAttribute(
         "aria-label",
-        `Layer ${tile.layer + 1}, head ${tile.head + 1}: ${headFigures(this.weights, this.gold, tile.layer, tile.head)
-          .map(([term, value]) => `${term} ${value}`)
-          .join(", ")}`,
+        `${placeName(this.weights, tile.layer, tile.head)}${off ? ", switched off" : ""}: ` +
+          headFigures(this.weights, this.gold, tile.layer, tile.head).map(([term, value]) => `${term} ${value}`).join(", "),
       );
       tile.button.title = tile.button.getAttribute("aria-label");
     }
@@ -92,7 +101,7 @@ class Heads {
 
   move(event) {
     const at = this.tiles.findIndex(({ button }) => button === document.activeElement);
-    const H = this.weights.heads;
+    const H = this.weights.heads + 1;
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -H, ArrowDown: H };
     let to = at + (steps[event.key] ?? 0);
     if (event.key === "Home") to = at - (at % H);
@@ -105,6 +114,11 @@ class Heads {
   }
 }
 
+/** "Layer 2, head 3", or "Layer 2, mean of all heads", which is its layer attention. */
+function placeName(weights, layer, head) {
+  return `Layer ${layer + 1}, ${head < weights.heads ? `head ${head + 1}` : "mean of all heads"}`;
+}
+
 /** [name, value] of everything measured on one head. */
 function headFigures(weights, gold, layer, head) {
   const rows = weights.queries.filter((_, query) => weights.isNull(layer, head, query)).length;
@@ -115,22 +129,15 @@ function headFigures(weights, gold, layer, head) {
     ["largest weight", figure(weights.level.largest[layer][head])],
   ];
   if (gold) {
-    found.push(["AER", (100 * gold.aer[layer][head]).toFixed(1)]);
-    found.push(["AER, shifted", (100 * gold.aer_shifted[layer][head]).toFixed(1)]);
+    found.push(["AER", percent(gold.aer[layer][head], 1)]);
+    found.push(["AER, shifted", percent(gold.aer_shifted[layer][head], 1)]);
   }
   return found;
 }
 
+/** What stands under a head: a figure, and a word that says which. */
 function figureText(weights, gold, name, layer, head) {
-  if (name === "aer") return gold ? (100 * gold.aer[layer][head]).toFixed(1) : "\u2013";
-  return percent(weights.level[name][layer][head]);
-}
-
-/** An element with properties; text only ever comes in as textContent. */
-function make(tag, properties) {
-  const { role, dir, ...rest } = properties;
-  const element = Object.assign(document.createElement(tag), rest);
-  if (role) element.setAttribute("role", role);
-  if (dir) element.dir = dir;
-  return element;
+  if (name === "aer") return `AER ${percent(gold[weights.type === "shifted" ? "aer_shifted" : "aer"][layer][head], 1)}`;
+  const word = { null_rate: "null", sparsity: "sparse", sink: weights.sinkName }[name];
+  return `${word} ${percent(weights.level[name][layer][head])}`;
 }

@@ -8,13 +8,14 @@ const MOST_VIEWS = 12;
 let start; // models, examples, limits
 let state;
 let panels = [];
+let hasGold = false; // whether an alignment error rate can be shown
 let drawn = ""; // the question the panels answer
 let filled = null; // the text that was last put into the form
 let turn = 0; // of rendering; an answer to an older one is dropped
 
 /** Go to a changed state: a new entry in the history, which draws it. */
 function go(changes, replace = false) {
-  const address = addressOf(readState(start, addressOf({ ...state, ...changes })));
+  const address = addressOf(start, readState(start, addressOf(start, { ...state, ...changes })));
   if (address === location.hash) return render();
   if (replace) location.replace(address);
   else location.hash = address;
@@ -29,12 +30,12 @@ async function ask(path, body) {
   throw new Error(error);
 }
 
-/** One model's view of the state's text: from the file, from memory or from the server. */
-async function viewOf(model, { source, target }) {
-  if (saved) return saved.views.find((view) => view.model === model);
-  const question = JSON.stringify([model, source, target]);
+/** One model's view of a text: from the file, from memory or from the server. */
+async function viewOf({ name, off }, source, target) {
+  if (saved) return saved.views.find((view) => view.model === name);
+  const question = JSON.stringify([name, source, target, off]);
   if (!views.has(question)) {
-    const view = await (await ask("api/view", { model, source, target: target || null })).json();
+    const view = await (await ask("api/view", { model: name, source, target: target || null, off })).json();
     views.set(question, view);
     if (views.size > MOST_VIEWS) views.delete(views.keys().next().value);
   }
@@ -47,13 +48,15 @@ async function render() {
   fillControls();
   say(state.unknown.length ? `There is no model called ${state.unknown.map(shown).join(", ")} here.` : "");
   if (!state.source && !saved) return clear();
-  const question = JSON.stringify([state.source, state.target, state.type, state.level, state.models.map(({ name }) => name)]);
+  const question = JSON.stringify([state.source, state.target, state.before, state.type, state.level,
+    state.models.map(({ name, off }) => [name, off])]);
   if (question !== drawn) {
     part("panels").setAttribute("aria-busy", "true");
     try {
-      const found = await Promise.all(state.models.map(async ({ name }) => {
-        const view = await viewOf(name, state);
-        return [view, await unpack(view, state.type, state.level)];
+      const found = await Promise.all(state.models.map(async (model) => {
+        const view = await viewOf(model, state.source, state.target);
+        const before = saved || state.before === null ? null : await viewOf(model, state.source, state.before);
+        return [view, await unpack(view, state.type, state.level), before];
       }));
       if (mine !== turn) return;
       build(found);
@@ -69,30 +72,50 @@ async function render() {
 }
 
 function build(found) {
-  panels = found.map(([view, weights], i) => {
-    const gold = state.type === "cross" ? view.gold : null;
+  const aligned = WITH_AER.includes(state.type);
+  panels = found.map(([view, weights, before], i) => {
+    const gold = aligned ? view.gold : null;
     const outlined = state.level === "word" ? gold : gold && { ...gold, sure: [], possible: [] };
-    return new Panel(view, state.type, weights, outlined, {
-      choose: (layer, head) => go({ models: state.models.map((model, j) => (i === j ? { ...model, layer, head } : model)) }),
+    const change = (changes) => go({ models: state.models.map((model, j) => (i === j ? { ...model, ...changes } : model)) });
+    return new Panel(view, state.type, state.level, weights, outlined, before, {
+      choose: (layer, head) => change({ layer, head }),
+      toggle: saved ? null : (layer, head) => change({ off: toggled(state.models[i].off, weights, layer, head) }),
+      allOn: saved ? null : () => change({ off: [] }),
       point,
       hold,
     });
   });
+  for (const one of panels)
+    one.matrix.scroller.addEventListener("scroll", () => {
+      for (const other of panels) if (other !== one) other.matrix.follow(one.matrix.scroller);
+    });
+  hasGold = aligned && found.some(([view]) => view.gold);
   part("panels").replaceChildren(...panels.map((panel) => panel.element));
   part("panels").classList.toggle("two", panels.length > 1);
   part("legend").hidden = false;
   part("legend-minus").hidden = !found.some(([, weights]) => weights.level.signed);
   part("legend-forbidden").hidden = !found.some(([, weights]) => weights.level.reach);
-  part("legend-gold").hidden = !(state.type === "cross" && state.level === "word" && found.some(([view]) => view.gold));
+  part("legend-gold").hidden = !(hasGold && state.level === "word");
   const colours = palette();
   for (const panel of panels) panel.heads.draw(colours);
 }
 
+/** The heads that are off after one, or all of a layer, were switched. */
+function toggled(off, weights, layer, head) {
+  const type = weights.type === "shifted" ? "cross" : weights.type;
+  const all = Array.from({ length: weights.heads }, (_, one) => [type, layer, one]);
+  const heads = head < weights.heads ? [all[head]] : all;
+  const is = (one) => off.some((other) => String(other) === String(one));
+  const others = off.filter((one) => !heads.some((switched) => String(switched) === String(one)));
+  return heads.every(is) ? others : [...others, ...heads];
+}
+
 function showPlaces() {
   const colours = palette();
+  fillFigures();
   panels.forEach((panel, i) => {
     const { layer, head } = state.models[i];
-    panel.show(layer, head, state.figure, state.word, colours);
+    panel.show(layer, head, panel.view.gold || state.figure !== "aer" ? state.figure : "null_rate", state.word, colours);
   });
 }
 
@@ -134,14 +157,10 @@ function segments(id, options, change) {
   }
 }
 
-function option(value, text) {
-  return make("option", { value, textContent: text });
-}
-
 /** What does not change while the page is open. */
 function makeControls() {
   // Another type has other heads: -1 stands for the one to begin with. Another level has other words.
-  segments("type", TYPES, (type) => go({ type, word: null, models: state.models.map(({ name }) => ({ name, layer: -1, head: -1 })) }));
+  segments("type", TYPES, (type) => go({ type, word: null, models: state.models.map((model) => ({ ...model, layer: -1, head: -1 })) }));
   segments("level", LEVELS, (level) => go({ level, word: null }));
   for (const model of start.models) part("model").append(option(model.name, model.name));
   part("model-choice").hidden = start.models.length < 2;
@@ -157,37 +176,57 @@ function makeControls() {
   part("source").maxLength = part("target").maxLength = start.limits.characters;
   part("example").addEventListener("change", (event) => {
     const example = start.examples[event.target.value];
-    if (example) go({ source: example.source, target: example.target, word: null });
+    if (example) goText(example.source, example.target);
   });
   part("ask").addEventListener("submit", (event) => {
     event.preventDefault();
-    go({ source: part("source").value, target: part("target").value.trim() ? part("target").value : "", word: null });
+    const target = event.submitter === part("pair") ? part("target").value : "";
+    goText(part("source").value, target.trim() ? target : "");
   });
-  for (const id of ["source", "target"])
+  // Enter in the source translates it; Enter in the target shows the pair.
+  for (const [id, button] of [["source", "translate"], ["target", "pair"]])
     part(id).addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
         event.preventDefault();
-        part("ask").requestSubmit();
+        part("ask").requestSubmit(part(button));
       }
     });
+  part("swap").hidden = start.examples.length < 2;
+  part("swap").addEventListener("click", () => {
+    const target = anotherTarget(start, state.source, state.target);
+    if (target) go({ target, before: state.before ?? state.target, word: null, guide: null });
+  });
   part("export").addEventListener("click", saveFile);
+}
+
+/** Show a text; without a target each model translates. What was typed is taken, even if it is shown already. */
+function goText(source, target) {
+  filled = null;
+  go({ source, target, before: null, word: null, guide: null });
+}
+
+/** Parts that are open where there is room, and that a phone's user opens. */
+function foldParts() {
+  const narrow = matchMedia("(max-width: 40rem)");
+  const fold = () => {
+    for (const one of document.querySelectorAll("details.fold")) one.open = !narrow.matches;
+  };
+  narrow.addEventListener("change", fold);
+  fold();
 }
 
 function chooseModels() {
   const names = [part("model").value, part("beside").value].filter((name, i, all) => name && all.indexOf(name) === i);
   const places = new Map(state.models.map((model) => [model.name, model]));
-  go({ models: names.map((name) => places.get(name) ?? { name, layer: -1, head: -1 }) });
+  go({ models: names.map((name) => places.get(name) ?? { name, layer: -1, head: -1, off: [] }) });
 }
 
 /** What the state says, in the form and the switches. */
 function fillControls() {
   for (const id of ["type", "level"])
     for (const radio of part(id).querySelectorAll("input")) radio.checked = radio.value === state[id];
-  const sink = state.type === "decoder" ? "<s>" : "</s>";
-  part("figure").replaceChildren(...Object.entries(FIGURES)
-    .filter(([name]) => name !== "aer" || state.type === "cross")
-    .map(([name, text]) => option(name, name === "sink" ? `share on ${sink}` : text)));
-  part("figure").value = state.figure;
+  part("type-help").textContent = TYPE_HELP[state.type];
+  showGuide(part("guide"), start, saved ? null : state.guide, goGuide);
   const [first, second] = state.models.map(({ name }) => name);
   part("model").value = first;
   part("beside").replaceChildren(option("", "no other"), ...start.models
@@ -202,9 +241,26 @@ function fillControls() {
   part("example").value = example < 0 ? "" : example;
 }
 
+/** The figures that can stand under a head; an alignment error rate needs gold links. */
+function fillFigures() {
+  const sink = state.type === "decoder" ? "<s>" : "</s>";
+  part("figure").replaceChildren(...Object.entries(FIGURES)
+    .filter(([name]) => name !== "aer" || hasGold)
+    .map(([name, text]) => option(name, name === "sink" ? `share on ${sink}` : text)));
+  part("figure").value = hasGold || state.figure !== "aer" ? state.figure : "null_rate";
+}
+
+function goGuide(changes, step) {
+  go(changes);
+  if (step === "own") part("source").select();
+}
+
 async function saveFile() {
   try {
-    const body = { models: state.models.map(({ name }) => name), source: state.source, target: state.target || null };
+    const body = {
+      models: state.models.map(({ name }) => name), off: state.models.map(({ off }) => off),
+      source: state.source, target: state.target || null,
+    };
     const file = await (await ask("api/export", body)).blob();
     const link = make("a", { href: URL.createObjectURL(file), download: "attention.html" });
     link.click();
@@ -229,11 +285,14 @@ async function open() {
     return say(error.message);
   }
   makeControls();
+  fillTerms(part("terms"));
+  foldParts();
   window.addEventListener("hashchange", render);
   window.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && state.word) go({ word: null });
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
+    matchMedia(query).addEventListener("change", redraw);
   let width = window.innerWidth;
   let waiting;
   window.addEventListener("resize", () => {
@@ -243,6 +302,7 @@ async function open() {
     waiting = setTimeout(redraw, 100);
   });
   state = readState(start, location.hash);
+  if (!saved && !state.source && start.guide) return go(guideState(start, "nothing"), true);
   if (!saved && !state.source && start.examples.length) {
     const { source, target } = start.examples[0];
     return go({ source, target }, true);

@@ -1,18 +1,24 @@
-// One model's column: its words, the heads, the chosen head in full, and one line that says what is pointed at.
+// One model's column: what it says, its words, the heads, the chosen head in full, and a line for what is pointed at.
 "use strict";
 
 const SIDE_NAMES = {
   cross: { key: "source words, looked at", query: "target words, looking" },
+  shifted: { key: "source words, looked at", query: "target words, looking one step later" },
   encoder: { key: "source words, looked at", query: "source words, looking" },
   decoder: { key: "target words before, looked at", query: "target words, looking" },
 };
 
-const minus = (number) => number.toFixed(2).replace("-", "\u2212");
+const UNLIKELY = Math.log(0.01); // a word's log-probability below it is marked
 
 class Panel {
-  /** `actions` are choose(layer, head), point(word) and hold(word). */
-  constructor(view, type, weights, gold, actions) {
+  /**
+   * `actions` are choose(layer, head), point(word), hold(word) and, where heads can be switched, toggle(layer, head) and
+   * allOn(). `before` is the view before the target was exchanged, or null; `level` is "word" or "subword".
+   */
+  constructor(view, type, level, weights, gold, before, actions) {
     Object.assign(this, { view, type, weights, actions });
+    this.off = new Set((view.ablation?.off ?? []).map(String));
+    this.logProbs = type === "encoder" ? null : view.log_probs[level];
     this.element = make("section", { className: "panel card" });
     this.element.setAttribute("aria-label", `Model ${view.model}`);
     const title = make("h2", { textContent: view.model });
@@ -21,14 +27,19 @@ class Panel {
     const about = make("p", { className: "about", textContent:
       `${view.forced ? "given target" : "own translation"} \u00b7 log-probability ${minus(view.log_prob)}, ` +
       `${minus(view.log_prob / steps)} a subword` });
-    const translation = make("p", { className: "translation", dir: "auto", textContent: shown(view.target) });
+    const translation = make("p", { className: "translation", dir: "auto", textContent: shown(view.target) || "(an empty translation)" });
+    const changes = [...showUnknown(view), ...(view.ablation ? [showAblation(view, actions.allOn)] : []), ...(before ? [showSwap(view, before)] : [])];
     this.strips = { key: this.strip("key"), query: this.strip("query") };
     this.line = make("p", { className: "line", role: "status" });
     this.heads = new Heads(weights, gold, actions.choose);
-    this.matrix = new Matrix(weights, gold, (word, cell) => this.actions.point(word, this, cell));
-    const pictures = make("div", { className: "pictures" });
-    pictures.append(this.heads.element, this.matrix.element);
-    this.element.append(title, about, ...(view.forced ? [] : [translation]), this.strips.key, this.strips.query, this.line, pictures);
+    this.matrix = new Matrix(weights, gold, (word, cell) => this.actions.point(word, this, cell), actions.toggle);
+    const pictures = make("div", { className: "pictures" }, this.heads.element, this.matrix.element);
+    this.element.append(title, about, ...(view.forced ? [] : [translation]), ...changes,
+      this.strips.key, this.strips.query, this.line, pictures);
+    this.element.addEventListener("click", (event) => {
+      const label = event.target.closest(".label[data-index]");
+      if (label) this.actions.hold({ side: label.dataset.side, index: Number(label.dataset.index) });
+    });
     this.element.addEventListener("pointerover", (event) => this.over(event));
     this.element.addEventListener("pointerout", (event) => {
       if (event.target.closest("[data-index]")) this.actions.point(null);
@@ -40,12 +51,14 @@ class Panel {
     const box = make("div", { className: "strip", role: "toolbar" });
     const name = SIDE_NAMES[this.type][side];
     box.setAttribute("aria-label", `${name}; arrow keys move, Enter holds a word`);
-    box.append(make("span", { className: "strip-name", textContent: name }));
+    const [words, ...more] = name.split(/(?=, )/);
+    box.append(make("span", { className: "strip-name", textContent: words }, make("span", { textContent: more.join("") })));
     this.weights.tokens(side).forEach((token, index) => {
       const chip = make("button", { type: "button", className: "chip", dir: "auto", textContent: shown(token) });
       chip.tabIndex = index ? -1 : 0;
       chip.dataset.side = side;
       chip.dataset.index = index;
+      if (side === "query" && this.logProbs) this.addLogProb(chip, this.logProbs[index]);
       chip.addEventListener("focus", () => this.actions.point({ side, index }, this));
       chip.addEventListener("blur", () => this.actions.point(null));
       chip.addEventListener("click", () => this.actions.hold({ side, index }));
@@ -53,6 +66,19 @@ class Panel {
     });
     box.addEventListener("keydown", (event) => this.walk(event, box));
     return box;
+  }
+
+  addLogProb(chip, value) {
+    chip.dataset.score = minus(value);
+    chip.title = `log-probability ${minus(value)}`;
+    chip.classList.toggle("unlikely", value < UNLIKELY);
+  }
+
+  /** Whether a head is switched off; the layer attention is where all heads of its layer are. */
+  isOff(layer, head) {
+    const type = this.type === "shifted" ? "cross" : this.type;
+    if (head < this.weights.heads) return this.off.has(`${type},${layer},${head}`);
+    return Array.from({ length: this.weights.heads }, (_, one) => this.isOff(layer, one)).every(Boolean);
   }
 
   walk(event, box) {
@@ -73,9 +99,9 @@ class Panel {
 
   show(layer, head, figureName, held, colours) {
     Object.assign(this, { layer, head, held });
-    this.matrix.show(layer, head);
+    this.matrix.show(layer, head, this.isOff(layer, head));
     this.matrix.draw(colours);
-    this.heads.describe(layer, head, figureName);
+    this.heads.describe(layer, head, figureName, (...place) => this.isOff(...place));
     this.highlight(held);
     this.matrix.reveal(held);
   }
@@ -113,15 +139,19 @@ class Panel {
 
   /** What the line says: one word's links, or one cell's weight. */
   sentence(word, cell) {
-    const token = `\u2068${shown(this.weights.tokens(word.side)[word.index])}\u2069`;
+    const token = quoted(this.weights.tokens(word.side)[word.index]);
     if (cell) {
       const [query, key] = cell;
-      const other = `\u2068${shown(this.weights.keys[key])}\u2069`;
+      const other = quoted(this.weights.keys[key]);
       if (key >= this.weights.reach(query)) return `${token} may not look at ${other}`;
       const share = this.weights.share(this.layer, this.head, query, key);
       return `${token} \u2192 ${other}: ${this.weights.figure(share * this.weights.level.largest[this.layer][this.head], share)}`;
     }
     const links = linkText(this.weights, this.layer, this.head, word.side, word.index);
-    return word.side === "query" ? `${token} looks at ${links}` : `${token} is looked at by ${links}`;
+    if (word.side === "key") return `${token} is looked at by ${links}`;
+    const empty = this.weights.nullHeads(word.index);
+    const all = this.weights.layers * this.weights.heads;
+    const here = this.weights.isNull(this.layer, this.head, word.index);
+    return `${token} looks at ${links}${empty ? ` (${here ? "" : "at nothing "}in ${empty} of ${all} heads)` : ""}`;
   }
 }
