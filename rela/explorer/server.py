@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from itertools import zip_longest
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -86,7 +85,8 @@ def create_app(views: Views, hosts: tuple[str, ...] | None = LOCAL_HOSTS, run_vi
             raise Refused(f"models is no list of 1 to {MAX_MODELS} names")
         if off and (len(off) != len(names) or not all(isinstance(heads, list) for heads in off)):
             raise Refused("off is no list with a list of heads for each model")
-        made = [await make_view(name, **asked, off=heads) for name, heads in zip_longest(names, off, fillvalue=[])]
+        heads = off or [[] for _ in names]
+        made = [await make_view(name, **asked, off=one) for name, one in zip(names, heads, strict=True)]
         html = export_page(views.start(), made)
         return Response(
             html, media_type="text/html", headers={"Content-Disposition": 'attachment; filename="attention.html"'}
