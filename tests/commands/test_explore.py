@@ -50,6 +50,23 @@ def test_the_command_reads_a_text_and_its_gold_links(folders, tmp_path):
     assert found == [None, [[0, 0], [2, 1]], [[0, 0], [1, 2]]]
 
 
+def test_tokenised_text_keeps_its_gold_links(folders, tmp_path):
+    """The model reads "The cat sings!"; the links are those of the five tokens all the same."""
+    source, target, gold, path = (tmp_path / name for name in ("s.en", "t.de", "gold", "look.html"))
+    source.write_text("The cat sings !\n")
+    target.write_text("Die Katze singt !\n")
+    gold.write_text("0-0 3-3\n")
+    pair = ["--sentence", "The cat sings !", "--translation", "Die Katze singt !"]
+    probable = []
+    for options in ([], ["--tokenised"]):
+        assert run(folders[0], source, target, "--gold", gold, *options, "--out", path, *pair) == 0
+        (view,) = json.loads(re.search(r'id="saved">([^<]*)<', path.read_text(encoding="utf-8"))[1])["views"]
+        assert view["gold"]["sure"] == [[0, 0], [3, 3]]
+        assert view["attention"]["cross"]["word"]["keys"] == ["The", "cat", "sings", "!", "</s>"]
+        probable.append(view["log_prob"])
+    assert probable[0] != probable[1]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
