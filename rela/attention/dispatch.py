@@ -48,9 +48,25 @@ def attend(
     `dropout` acts on the weights. `backend="auto"` takes the fused path where it can serve; "triton" raises the
     reason where it cannot.
     """
-    kind = kind_without_norm(kind)
-    options = causal, scale, threshold, dropout, backend, False
-    return attend_heads(q, k, v, kind, mask, key_lengths, *options, key_starts, window)
+    options = Options(
+        kind_without_norm(kind), mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend
+    )
+    return attend_heads(q, k, v, options)
+
+
+class Options(NamedTuple):
+    """What a call asks for beside its queries, keys and values: the arguments of `attend`, by the same names."""
+
+    kind: Kind
+    mask: Tensor | None = None
+    key_lengths: Tensor | None = None
+    key_starts: Tensor | None = None
+    window: Window | None = None
+    causal: bool = False
+    scale: float | None = None
+    threshold: float | Tensor = 0.0
+    dropout: float = 0.0
+    backend: str = "auto"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,76 +86,47 @@ PLANS: dict[tuple, Plan] = {}
 MOST_PLANS = 4096  # lengths vary without end; a plan is made again in some dozens of microseconds
 
 
-def attend_heads(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    kind: Kind,
-    mask: Tensor | None = None,
-    key_lengths: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    threshold: float | Tensor = 0.0,
-    dropout: float = 0.0,
-    backend: str = "auto",
-    wide: bool = False,
-    key_starts: Tensor | None = None,
-    window: Window | None = None,
-) -> Tensor:
-    """The context [B, H, T, D] of `attend`, for callers that apply the norm of `kind` themselves.
+def attend_heads(q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool = False) -> Tensor:
+    """The context [B, H, T, D] of `attend`, for callers that apply the norm of `options.kind` themselves.
 
     `wide` lets the reference give it in float32 where q is less; the kernels give it in q's type.
     """
-    options = kind, mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend
-    plan = plan_of(q, k, v, *options)
-    limits = mask, key_lengths, key_starts
+    plan = plan_of(q, k, v, options)
     if plan.path in ("fused", "simplex"):
-        return fused(plan, q, k, v, kind, *limits, threshold, dropout)
+        return fused(plan, q, k, v, options)
     if plan.path == "decode":
-        return decoded(plan, q, k, v, kind, key_lengths, key_starts, threshold)
+        return decoded(plan, q, k, v, options)
     if plan.path == "softmax":
-        return torch_softmax(plan, q, k, v, *limits, dropout)
-    allowed, bias = all_limits(plan, q, k, *limits)
-    return reference.attend(q, k, v, kind.weights, plan.scale, allowed, bias, threshold, dropout, wide)[0]
+        return torch_softmax(plan, q, k, v, options)
+    allowed, bias = all_limits(plan, q, k, options)
+    given = options.kind.weights, plan.scale, allowed, bias, options.threshold, options.dropout
+    return reference.attend(q, k, v, *given, wide)[0]
 
 
-def plan_of(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Plan:
+def plan_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
     """The plan of a call: looked up where sizes are numbers, made anew where a compiler or tracer looks on."""
     if not is_plain_eager(q):
-        return make_plan(q, k, v, *options)
+        return make_plan(q, k, v, options)
     try:
-        key = key_of(q, k, v, *options)
+        key = key_of(q, k, v, options)
         plan = PLANS.get(key)
     except (AttributeError, TypeError):  # no tensor, no number: the checks say which
-        return make_plan(q, k, v, *options)
+        return make_plan(q, k, v, options)
     if plan is None:
-        plan = make_plan(q, k, v, *options)
+        plan = make_plan(q, k, v, options)
         if len(PLANS) >= MOST_PLANS:
             PLANS.clear()
         PLANS[key] = plan
     elif not q.is_cuda:
         # a plan knows shapes, not values, and looking at those costs nothing here
-        for name, limit in (("key_lengths", options[2]), ("key_starts", options[3])):
-            checks.check_limit_values(limit, name, q.size(0), k.size(2))
+        checks.check_limit_values(options.key_lengths, "key_lengths", q.size(0), k.size(2))
+        checks.check_limit_values(options.key_starts, "key_starts", q.size(0), k.size(2))
     return plan
 
 
-def key_of(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    kind: Kind,
-    mask: Tensor | None,
-    key_lengths: Tensor | None,
-    key_starts: Tensor | None,
-    window: Window | None,
-    causal: bool,
-    scale: float | None,
-    threshold: float | Tensor,
-    dropout: float,
-    backend: str,
-) -> tuple:
+def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
     """All that checks, the choice of a path and compiled kernels may depend on, and no value of a tensor."""
+    kind, mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend = options
     inputs = [q, k, v]
     if mask is not None:
         inputs.append(mask)
@@ -160,28 +147,15 @@ def layout_of(x: Tensor | None) -> tuple | None:
     return None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16)
 
 
-def make_plan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    kind: Kind,
-    mask: Tensor | None,
-    key_lengths: Tensor | None,
-    key_starts: Tensor | None,
-    window: Window | None,
-    causal: bool,
-    scale: float | None,
-    threshold: float | Tensor,
-    dropout: float,
-    backend: str,
-) -> Plan:
+def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
     """Check every argument of a call and choose its path."""
-    scale = check_dense(q, k, v, kind, mask, key_lengths, key_starts, window, scale, threshold, dropout, backend)
-    causal, sides = simplest(causal, window, q.size(2), k.size(2))
-    inputs = (q, k, v, mask, threshold)
+    scale = check_dense(q, k, v, options)
+    mask, kind = options.mask, options.kind
+    causal, sides = simplest(options.causal, options.window, q.size(2), k.size(2))
+    inputs = (q, k, v, mask, options.threshold)
     gradient = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
-    limits = key_lengths is not None, key_starts is not None
-    call = paths.call_of(q, k, v, kind, mask, *limits, sides, causal, gradient, dropout, backend)
+    limits = options.key_lengths is not None, options.key_starts is not None
+    call = paths.call_of(q, k, v, kind, mask, *limits, sides, causal, gradient, options.dropout, options.backend)
     path = paths.path_of(call)
     return Plan(path, scale, causal, sides, kernel_of(path))
 
@@ -231,8 +205,8 @@ def attention_weights(
 ) -> Tensor:
     """The weights act(q kᵀ · scale - θ) [B, H, T, S]; arguments as in `attend`."""
     kind = kind_without_norm(kind)
-    limits = mask, key_lengths, key_starts, window
-    scale = check_dense(q, k, None, kind, *limits, scale, threshold, 0.0, "reference")
+    options = Options(kind, mask, key_lengths, key_starts, window, causal, scale, threshold, backend="reference")
+    scale = check_dense(q, k, None, options)
     allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device, key_starts, window)
     return reference.attention_weights(q, k, kind.weights, scale, allowed, bias, threshold)
 
@@ -268,8 +242,8 @@ def attend_with_statistics(
     Only the context is differentiable. On a Hopper GPU scores that differ in less than a part in 2²⁰ count as equal.
     """
     kind = kind_without_norm(kind)
-    options = kind, mask, key_lengths, key_starts, window, causal, scale, threshold, 0.0, backend
-    plan = plan_of(q, k, v, *options)
+    options = Options(kind, mask, key_lengths, key_starts, window, causal, scale, threshold, 0.0, backend)
+    plan = plan_of(q, k, v, options)
     if plan.path in ("fused", "decode"):
         from rela.kernels.attention.functional import relu_attention_with_statistics
 
@@ -287,7 +261,7 @@ def attend_with_statistics(
             mask=four_dimensional(mask),
         )
         return context, RowStatistics(*rows)
-    allowed, bias = all_limits(plan, q, k, mask, key_lengths, key_starts)
+    allowed, bias = all_limits(plan, q, k, options)
     context, weights = reference.attend(q, k, v, kind.weights, plan.scale, allowed, bias, threshold, 0.0)
     return context, row_statistics(weights.detach(), allowed)
 
@@ -303,28 +277,16 @@ def row_statistics(weights: Tensor, allowed: Tensor | None = None) -> RowStatist
     return RowStatistics(nonzeros, argmax, seen.amax(-1).float().masked_fill(null, 0.0))
 
 
-def check_dense(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor | None,
-    kind: Kind,
-    mask: Tensor | None,
-    key_lengths: Tensor | None,
-    key_starts: Tensor | None,
-    window: Window | None,
-    scale: float | None,
-    threshold: float | Tensor,
-    dropout: float,
-    backend: str,
-) -> float:
+def check_dense(q: Tensor, k: Tensor, v: Tensor | None, options: Options) -> float:
     """Check every argument of a dense call; the scale, 1/√D unless given."""
     checks.check_tensors(q, k, v)
     batch, heads, queries, keys = q.size(0), q.size(1), q.size(2), k.size(2)
-    checks.check_mask(mask, batch, heads, queries, keys, q.device)
-    checks.check_key_limit(key_lengths, "key_lengths", batch, keys, q.device)
-    checks.check_key_limit(key_starts, "key_starts", batch, keys, q.device)
-    checks.check_window(window)
-    checks.check_options(kind, heads, threshold, dropout, backend, scale, q.device)
+    checks.check_mask(options.mask, batch, heads, queries, keys, q.device)
+    checks.check_key_limit(options.key_lengths, "key_lengths", batch, keys, q.device)
+    checks.check_key_limit(options.key_starts, "key_starts", batch, keys, q.device)
+    checks.check_window(options.window)
+    kind, threshold, dropout, scale = options.kind, options.threshold, options.dropout, options.scale
+    checks.check_options(kind, heads, threshold, dropout, options.backend, scale, q.device)
     return q.size(-1) ** -0.5 if scale is None else scale
 
 
@@ -333,57 +295,35 @@ def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor |
     return paths.why_not_fused(paths.call_of(q, q, v, kind, mask))
 
 
-def all_limits(
-    plan: Plan, q: Tensor, k: Tensor, mask: Tensor | None, key_lengths: Tensor | None, key_starts: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
+def all_limits(plan: Plan, q: Tensor, k: Tensor, options: Options) -> tuple[Tensor | None, Tensor | None]:
     """(allowed, bias) of everything that limits the queries of a call."""
-    sizes = q.size(2), k.size(2)
-    return combine_masks(mask, key_lengths, plan.causal, *sizes, q.device, key_starts, plan.sides)
+    limits = options.key_lengths, plan.causal, q.size(2), k.size(2), q.device, options.key_starts, plan.sides
+    return combine_masks(options.mask, *limits)
 
 
-def fused(
-    plan: Plan,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    kind: Kind,
-    mask: Tensor | None,
-    key_lengths: Tensor | None,
-    key_starts: Tensor | None,
-    threshold: float | Tensor,
-    dropout: float,
-) -> Tensor:
+def fused(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
     """One call of the fused kernels."""
     assert plan.kernel is not None
-    theta = per_head(threshold, q)
+    theta = per_head(options.threshold, q)
     return plan.kernel(
         q,
         k,
         v,
         scale=plan.scale,
-        activation=kind.weights,
+        activation=options.kind.weights,
         causal=plan.causal,
-        key_lengths=key_lengths,
-        key_starts=key_starts,
+        key_lengths=options.key_lengths,
+        key_starts=options.key_starts,
         window=plan.sides,
-        mask=four_dimensional(mask),
-        dropout=dropout,
-        seed=dropout_seed(q, dropout),
+        mask=four_dimensional(options.mask),
+        dropout=options.dropout,
+        seed=dropout_seed(q, options.dropout),
         memo=plan.memo,
         **({} if theta is None else {"threshold": theta}),
     )
 
 
-def decoded(
-    plan: Plan,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    kind: Kind,
-    key_lengths: Tensor | None,
-    key_starts: Tensor | None,
-    threshold: float | Tensor,
-) -> Tensor:
+def decoded(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
     """One call of the fused kernel for few queries."""
     assert plan.kernel is not None
     return plan.kernel(
@@ -391,32 +331,25 @@ def decoded(
         k,
         v,
         scale=plan.scale,
-        activation=kind.weights,
+        activation=options.kind.weights,
         causal=plan.causal,
-        threshold=per_head(threshold, q),
-        key_lengths=key_lengths,
-        key_starts=key_starts,
+        threshold=per_head(options.threshold, q),
+        key_lengths=options.key_lengths,
+        key_starts=options.key_starts,
         left=plan.sides[0],
         memo=plan.memo,
     )
 
 
-def torch_softmax(
-    plan: Plan,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    key_lengths: Tensor | None,
-    key_starts: Tensor | None,
-    dropout: float,
-) -> Tensor:
+def torch_softmax(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
     """Softmax attention by PyTorch's kernels; a query that may look at nothing gets zeros, and passes no gradient."""
     grouped = bool(q.size(1) != k.size(1))  # torch.jit.trace makes sizes tensors
-    limited = mask is not None or key_lengths is not None or key_starts is not None or plan.sides != (None, None)
+    limits = options.mask, options.key_lengths, options.key_starts
+    limited = any(limit is not None for limit in limits) or plan.sides != (None, None)
+    dropout = options.dropout
     if not limited and not (plan.causal and q.size(2) != k.size(2)):
         return F.scaled_dot_product_attention(q, k, v, None, dropout, plan.causal, scale=plan.scale, enable_gqa=grouped)
-    allowed, bias = all_limits(plan, q, k, mask, key_lengths, key_starts)
+    allowed, bias = all_limits(plan, q, k, options)
     if grouped:  # the kernels that take a mask want a key head for each query head
         k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
     if allowed is None:

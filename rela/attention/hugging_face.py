@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rela.attention import checks
-from rela.attention.dispatch import attend_heads, attention_weights
+from rela.attention.dispatch import Options, attend_heads, attention_weights
 from rela.attention.intervals import note, noted
 from rela.attention.kinds import Kind
 from rela.attention.masks import combine_masks
@@ -264,7 +264,8 @@ def forward(
     dropout = dropout if module.training else 0.0
     # A sum over rectified weights outgrows float16, and the norm brings it back.
     wide = query.dtype == torch.float16 and ours.norm is not None and not ours.kind.is_distribution
-    context = attend_heads(query, key, value, ours.kind, **limits, dropout=dropout, backend=ours.backend, wide=wide)
+    options = Options(ours.kind, **limits, dropout=dropout, backend=ours.backend)
+    context = attend_heads(query, key, value, options, wide)
     merged = context.transpose(1, 2).flatten(2)  # [B, T, H·D]
     merged = merged if ours.norm is None else ours.norm(merged).to(query.dtype)
     weights = (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rela.attention import checks, reference
 from rela.attention.cache import KVCache
 from rela.attention.centring import centre_keys
-from rela.attention.dispatch import Window, attend_heads, check_dense
+from rela.attention.dispatch import Options, Window, attend_heads, check_dense
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import combine_masks, length_mask
 from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_is_cache, check_key_and_value
@@ -182,32 +182,21 @@ class MultiheadAttention(nn.Module):
         if self.training and self.target_sparsity is not None:
             self.store_penalty(q, k, *combine_masks(mask, key_lengths, causal, queries, keys, q.device, *limits))
         drop = self.dropout if self.training else 0.0
+        options = Options(
+            self.kind, mask, key_lengths, key_starts, window, causal, None, self.threshold, drop, self.backend
+        )
         weights = None
         if need_weights:
             # The fused kernels never form the weights, so whoever asks for them reads the reference.
             scale = self.head_dim**-0.5
-            check_dense(q, k, v, self.kind, mask, key_lengths, *limits, None, self.threshold, drop, self.backend)
+            check_dense(q, k, v, options)
             allowed, bias = combine_masks(mask, key_lengths, causal, queries, keys, q.device, *limits)
             context, weights = reference.attend(
                 q, k, v, self.kind.weights, scale, allowed, bias, self.threshold, drop, self.wants_wide_context(q)
             )
             weights = (weights.mean(1) if average_attn_weights else weights).to(q.dtype)
         else:
-            context = attend_heads(
-                q,
-                k,
-                v,
-                self.kind,
-                mask,
-                key_lengths,
-                causal,
-                None,
-                self.threshold,
-                drop,
-                self.backend,
-                self.wants_wide_context(q),
-                *limits,
-            )
+            context = attend_heads(q, k, v, options, self.wants_wide_context(q))
         out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim), q.dtype)
         if batch_second:
             out = out.transpose(0, 1)

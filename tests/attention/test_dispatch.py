@@ -272,12 +272,11 @@ LIMITS = {
 def test_softmax_by_torch_with_limits(limits: str, heads: int):
     """PyTorch's kernels, its empty rows made safe: what a GPU takes, here on the CPU against the equation."""
     q, k, v = single(2, 4, 3, 16, seed=0), single(2, heads, 5, 16, seed=1), single(2, heads, 5, 16, seed=2)
-    given = {"mask": None, "key_lengths": None, "key_starts": None, "window": None, "causal": False, **LIMITS[limits]}
-    names = ("mask", "key_lengths", "key_starts")
-    causal, sides = dispatch.simplest(given["causal"], given["window"], 3, 5)
+    options = dispatch.Options(rela.Kind("softmax"), **LIMITS[limits])
+    causal, sides = dispatch.simplest(options.causal, options.window, 3, 5)
     plan = dispatch.Plan("softmax", 0.25, causal, sides, None)
-    mine = gradients(dispatch.torch_softmax(plan, q, k, v, *(given[name] for name in names), 0.0), q, k, v)
-    plain = rela.attend(q, k, v, kind="softmax", scale=0.25, backend="reference", **given)
+    mine = gradients(dispatch.torch_softmax(plan, q, k, v, options), q, k, v)
+    plain = rela.attend(q, k, v, kind="softmax", scale=0.25, backend="reference", **LIMITS[limits])
     assert_same(mine, gradients(plain, q, k, v))
 
 
