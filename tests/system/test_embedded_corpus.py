@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
-import subprocess
-import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import rela
+from rela.cli import main
 from rela.evaluation.link_files import read_links
 from rela.model.folder import load_weights
 
@@ -40,11 +42,17 @@ class Workshop:
 
     def rela(self, *arguments: object) -> str:
         """The output of a command that must succeed."""
-        line = [sys.executable, "-m", "rela", *map(str, arguments)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        result = subprocess.run(line, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=900)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
+        written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with (
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(written),
+            warnings.catch_warnings(),  # main has its own way to show them
+            pytest.raises(SystemExit) as exit,
+        ):
+            main([str(argument) for argument in arguments])
+        assert not exit.value.code
+        written.flush()
+        return written.buffer.getvalue().decode("utf-8")
 
     def lines(self, name: str) -> list[str]:
         return (self.folder / name).read_text(encoding="utf-8").splitlines()

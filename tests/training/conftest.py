@@ -13,6 +13,7 @@ import pytest
 from rela.config import Config, CorpusConfig, DataConfig, ModelConfig, TrainConfig, save_config
 from rela.data.prepare import prepare
 from rela.toy import split, write_corpus
+from tests.forking import Forked
 
 
 @pytest.fixture(scope="session")
@@ -87,10 +88,14 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def run(command, environment) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Train through the command line, to the end."""
+    """Train through the command line, to the end; one process is a fork of this one."""
 
     def start(config: Config, *overrides: str, processes: int = 1, **options) -> subprocess.CompletedProcess[str]:
         line = command(config, *overrides, processes=processes)
+        if processes == 1:
+            process = Forked(line[3:], **options)
+            output, errors = process.communicate()
+            return subprocess.CompletedProcess(line, process.returncode or 0, output, errors)
         return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, **options)
 
     return start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import signal
-import subprocess
 import time
 import warnings
 from pathlib import Path
@@ -18,6 +17,7 @@ from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import CheckpointError, Checkpoints
 from rela.training.trainer import train
+from tests.forking import Forked
 from tests.training.training_files import checkpoint, events, final_bytes, leftovers, with_train
 
 STEPS = {"steps": 120, "save_every": 5, "log_every": 10, "validate_every": 20, "average_last": 3}
@@ -29,7 +29,7 @@ def straight() -> dict[str, bytes]:
     return {}
 
 
-def wait_for(path: Path, process: subprocess.Popen) -> None:
+def wait_for(path: Path, process: Forked) -> None:
     deadline = time.monotonic() + 120
     while not path.exists():
         assert process.poll() is None, process.communicate()
@@ -55,13 +55,11 @@ def uninterrupted(straight: dict, make_config) -> dict[str, bytes]:
     return straight
 
 
-def test_killed_twice_in_the_middle_and_resumed_gives_the_same_weights_bit_for_bit(
-    make_config, command, run, straight, environment
-):
+def test_killed_twice_in_the_middle_and_resumed_gives_the_same_weights_bit_for_bit(make_config, command, run, straight):
     wanted = uninterrupted(straight, make_config)
     config = make_config("killed", **STEPS)
     for step in (15, 60):
-        process = subprocess.Popen(command(config), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = Forked(command(config)[3:])
         wait_for(checkpoint(config, step), process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -75,12 +73,10 @@ def test_killed_twice_in_the_middle_and_resumed_gives_the_same_weights_bit_for_b
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_a_run_saves_says_so_and_can_be_resumed(make_config, command, run, straight, environment, number):
+def test_asked_to_stop_a_run_saves_says_so_and_can_be_resumed(make_config, command, run, straight, number):
     wanted = uninterrupted(straight, make_config)
     config = make_config("stopped", **{**STEPS, "save_every": 100})
-    process = subprocess.Popen(
-        command(config), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = Forked(command(config)[3:])
     log = Path(config.train.directory) / "log.jsonl"
     wait_for(log, process)
     while len(log.read_text().splitlines()) < 2:
