@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Processes that share the tests; each computes with one thread.
 WORKERS ?= auto
 
-.PHONY: demo shell test test-gpu campaign check format bench results kernels-package site notebooks clean
+.PHONY: demo shell test test-gpu campaign check format bench results kernels-package package site notebooks clean
 
 demo: $(VENV)/ready        ## train ReLA-g and softmax on the embedded corpus and compare them
 	$(BIN)/rela demo
@@ -40,6 +40,9 @@ results: $(VENV)/ready     ## the tables and figures of docs/results.md, from ex
 
 kernels-package: $(VENV)/ready  ## dist/kernels: the attention library for the kernels hub, pure Python and Triton
 	$(BIN)/python -m scripts.kernels_package
+
+package: $(VENV)/ready     ## build sdist and wheel, install them elsewhere, with each extra; a user's types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "campaign or not campaign" -n $(WORKERS) tests/system/test_package.py
 
 site: $(VENV)/docs         ## build/site: docs/ as web pages, every link checked; needs no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

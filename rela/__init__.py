@@ -63,11 +63,16 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Trans
 
     Needs the toolkit (`pip install 'rela-attention[mt]'`).
     """
-    from rela.decoding.translate import Translator
+    from rela.errors import with_extra
 
-    if isinstance(path, (str, Path)):
-        return Translator.load(path, device)
-    return Translator.ensemble([Translator.load(folder, device) for folder in path])
+    try:
+        from rela.decoding.translate import Translator
+
+        if isinstance(path, (str, Path)):
+            return Translator.load(path, device)
+        return Translator.ensemble([Translator.load(folder, device) for folder in path])
+    except ImportError as error:
+        raise ImportError(with_extra(error), name=error.name) from None
 
 
 def register_transformers() -> None:

@@ -25,7 +25,7 @@ except ImportError:
 import rela
 from rela.commands import align, check, export, learn, look, serve, share, translate
 from rela.commands.old_names import renew
-from rela.errors import RunFailed
+from rela.errors import RunFailed, with_extra
 from rela.files import final_name
 from rela.interrupts import Interrupts
 from rela.terminal import end_interrupted, fail, reopen_closed_streams
@@ -193,6 +193,8 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         name = error.filename2 or error.filename  # of two, the one a finished file was to be renamed to
         return f"{final_name(os.fsdecode(name))}: {error.strerror}" if name else error.strerror
+    if isinstance(error, ImportError):
+        return one_line(with_extra(error))
     return one_line(error) or type(error).__name__
 
 

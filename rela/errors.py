@@ -1,7 +1,19 @@
-"""The error of work that cannot go on for a reason its user can read and act on."""
+"""Errors whose reason a user can read and act on."""
 
 from __future__ import annotations
 
 
 class RunFailed(RuntimeError):
     """A run cannot go on, and the message says why; the command line shows it as one line, without a traceback."""
+
+
+TOOLKIT = ("numpy", "rich", "sacrebleu", "safetensors", "sentencepiece", "typer", "yaml", "zstandard")
+"""The modules that the extra `mt` brings."""
+
+
+def with_extra(error: ImportError) -> str:
+    """What an ImportError says and, for a module of the toolkit, the extra that brings it."""
+    missing = (error.name or "").partition(".")[0]
+    if missing in TOOLKIT and "pip install" not in str(error):
+        return f"the translation toolkit needs {missing}: pip install 'rela-attention[mt]'"
+    return str(error)

@@ -192,7 +192,7 @@ def explore(
         raise ValueError("--gold links the words of a text; give the files SRC TGT behind the models")
     if (out is None) != (sentence is None) or (translation is not None and sentence is None):
         raise ValueError("--out, --sentence and, if wanted, --translation belong together")
-    if out is None and find_spec("uvicorn") is None:
+    if out is None and not (find_spec("fastapi") and find_spec("uvicorn")):
         raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
     check_outputs([out], texts or (), named_paths(folders).values())
     translators = load_models(folders, device)
