@@ -109,22 +109,23 @@ def key_gradient_tiles(problem: Problem, atomic: bool) -> Tiles:
 def simplex_tiles(problem: Problem, backward: bool = False) -> Tiles:
     """For the kernels of simplex.py with a program for each tile of queries, forward or `backward`.
 
-    The search runs in registers where the keys of a tile of queries fit one tile of keys. A warp owns whole rows, so
-    that sums over a row need no other warp.
+    The search runs in registers where the keys of a tile of queries fit one tile of keys.
     """
     D = problem.q.shape[-1]
-    if problem.q.dtype == torch.float32 or D > 128:
-        return Tiles(16, 64 if D <= 128 else 32, 1 if D <= 64 else 4, 2)
+    if problem.q.dtype == torch.float32:
+        return Tiles(16, 64 if D <= 64 else 32 if D <= 128 else 16, 4 if D <= 128 else 8, 1)
+    if D > 64:
+        return Tiles(32, 64, 4, 2) if D <= 128 else Tiles(32, 32, 8, 2)
     if problem.typical_keys <= SHORT:
-        return Tiles(32, 128, 2, 2)
-    return Tiles(64, 128, 4, 2)
+        return Tiles(32, 128, 4, 1)
+    return Tiles(64, 64, 4, 2)
 
 
 def simplex_key_tiles(problem: Problem) -> Tiles:
     """For the kernel with a program for each tile of keys."""
     D = problem.q.shape[-1]
-    if problem.q.dtype == torch.float32 or D > 128:
-        return Tiles(16, 32, 4, 2)
-    if problem.typical_keys <= SHORT:
-        return Tiles(32, 64, 4, 2)
-    return Tiles(64, 64, 4, 2)
+    if problem.q.dtype == torch.float32:
+        return Tiles(16, 32, 4, 1) if D <= 64 else Tiles(16, 16, 8, 1)
+    if D > 64:
+        return Tiles(32, 64 if D <= 128 else 32, 8, 2)
+    return Tiles(32 if problem.typical_keys <= SHORT else 64, 64, 4, 2)
