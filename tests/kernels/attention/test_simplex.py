@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 from rela.kernels.attention.activations import alpha_of
 from rela.kernels.attention.functional import simplex_attention, simplex_attention_packed
 from tests.kernels.attention.attention_cases import HALF, qkv
-from tests.kernels.attention.simplex_cases import KINDS, SCALE, equation
+from tests.kernels.attention.simplex_cases import KINDS, SCALE, Bisection, equation, simplex_weights
 from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw, packing_of, seen_by
 
 ONE_TILE, LONGER = 21, 83  # keys of rows that stay in registers, and of rows that are computed again in each step
@@ -24,6 +24,19 @@ def assert_right(q, k, v, activation, **visibility):
         k,
         v,
     )
+
+
+@pytest.mark.parametrize("activation", KINDS)
+def test_bisection_gives_what_the_package_gives(activation):
+    """The judge of a machine without the package is as good."""
+    pytest.importorskip("entmax")
+    scores = draw(7, 33, seed=3).double().requires_grad_()
+    slope = draw(7, 33, seed=4).double()
+    outcomes = []
+    for weights in (simplex_weights(scores, activation), Bisection.apply(scores, alpha_of(activation))):
+        outcomes.append((weights, *torch.autograd.grad(weights, scores, slope)))
+    for one, other in zip(*outcomes, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("S", [ONE_TILE, LONGER])
