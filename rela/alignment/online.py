@@ -46,7 +46,8 @@ class OnlineLinks:
         """
         if not source or not target:
             return frozenset()
-        pieces = [tuple(self.translator.subwords.pieces(ids)) for ids in (source, target)]
+        subwords = self.translator.subwords
+        pieces = [tuple(subwords.source.pieces(source)), tuple(subwords.pieces(target))]
         if text and not self.no_break_splits:
             pieces[0] = joined(pieces[0], text)
         if attention is None:

@@ -78,16 +78,17 @@ def encode(translator: Translator, source: str, target: str, tokenised: bool) ->
     A tokenised side whose pieces do not spell its tokens letter by letter is read as it is.
     """
     sides = [source, target]
+    vocabularies = translator.subwords.source, translator.subwords
     pieces: list[tuple[str, ...] | None] = [None, None]
     if tokenised:
         for i, tokens in enumerate((split_words(source), split_words(target))):
-            ids = translator.subwords.encode(raw_text(tokens))
-            pieces[i] = pieces_by_token(translator.subwords.pieces(ids), tokens)
+            ids = vocabularies[i].encode(raw_text(tokens))
+            pieces[i] = pieces_by_token(vocabularies[i].pieces(ids), tokens)
             sides[i] = sides[i] if pieces[i] is None else raw_text(tokens)
     pair = translator.encode_pair(*sides)
     first, second = (
-        Encoded(ids, joined(translator.subwords.pieces(ids), text) if marked is None else marked, text)
-        for ids, marked, text in zip(pair, pieces, sides, strict=True)
+        Encoded(ids, joined(vocabulary.pieces(ids), text) if marked is None else marked, text)
+        for ids, marked, text, vocabulary in zip(pair, pieces, sides, vocabularies, strict=True)
     )
     return first, second
 

@@ -63,7 +63,10 @@ class DataConfig:
     directory: str = "data/prepared"
     """Where `rela prepare` writes the vocabulary and the id shards."""
     vocabulary_size: int = 32000
-    """Pieces of the joint SentencePiece model, special symbols included."""
+    """Pieces of the SentencePiece model, special symbols included."""
+    vocabularies: str = "joint"
+    """"joint" for both languages, or "separate": `vocabulary_size` pieces for each; then `model.tied_embeddings` is
+    "target" or "none"."""
     subword_model: str = "bpe"
     """What SentencePiece learns: "bpe" or "unigram"."""
     subwords: str = ""
@@ -88,6 +91,7 @@ class DataConfig:
         require(self.max_ratio == 0 or self.max_ratio >= 1, "max_ratio", self.max_ratio, "0 or at least 1")
         require_choice(self, "on_bad_line", "skip", "raise")
         require_choice(self, "subword_model", "bpe", "unigram")
+        require_choice(self, "vocabularies", "joint", "separate")
         learnt = self.subword_model == "bpe" or not self.subwords
         require(learnt, "subword_model", self.subword_model, "bpe, its default, with subwords: none is learnt")
         require_at_least(self, 1, "shard_pairs")

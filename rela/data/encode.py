@@ -86,8 +86,8 @@ def encode_split(
     for number, counted in enumerate(corpora):
         for chunk in chunks(read_pairs(counted.corpus.source, counted.corpus.target)):
             sources, targets = zip(*chunk, strict=True)
-            encoded = zip(subwords.encode_batch(sources, workers), subwords.encode_batch(targets, workers), strict=True)
-            pairs = list(keep(encoded, config.max_tokens, config.max_ratio, dropped))
+            ids = subwords.source.encode_batch(sources, workers), subwords.encode_batch(targets, workers)
+            pairs = list(keep(zip(*ids, strict=True), config.max_tokens, config.max_ratio, dropped))
             writer.add(pairs, generator.integers(writer.shards, size=len(pairs)), number)
             done += len(chunk)
             progress(f"encoding {writer.split}", done, usable)

@@ -36,7 +36,7 @@ from rela.data.shards import (
     read_meta,
     vocabulary_path,
 )
-from rela.data.subwords import Subwords, train_subwords
+from rela.data.subwords import Subwords, pack_models, train_subwords
 from rela.files import checksum, held, remove_leftovers, synchronise, write_bytes
 from rela.progress import Progress, no_progress
 
@@ -95,8 +95,8 @@ def prepare(
         raise ValueError("data.train is empty; wanted at least one corpus")
     if subwords is None and config.subwords:
         subwords = Subwords.load(Path(config.root) / config.subwords)
-    if subwords is not None and subwords.size != config.vocabulary_size:
-        raise ValueError(f"vocabulary_size is {config.vocabulary_size}, but the given vocabulary has {subwords.size}")
+    if subwords is not None:
+        check_given(subwords, config)
     directory = Path(config.directory)
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory), empty_folder(directory / ".partial") as partial:
@@ -115,6 +115,16 @@ def prepare(
             install(partial, directory, meta)
         tidy(directory, meta)
     return report(directory, meta, reused=reused, seconds=time.monotonic() - started)
+
+
+def check_given(subwords: Subwords, config: DataConfig) -> None:
+    """Refuse a vocabulary that is not of the configuration's size and kind."""
+    for size in (subwords.size, subwords.source.size):
+        if size != config.vocabulary_size:
+            raise ValueError(f"vocabulary_size is {config.vocabulary_size}, but the given vocabulary has {size}")
+    found = "joint" if subwords.is_joint else "separate"
+    if found != config.vocabularies:
+        raise ValueError(f"vocabularies is {config.vocabularies}, but the given vocabulary is {found}")
 
 
 def reusable(directory: Path, settings: dict[str, Any], corpora: list[Corpus], force: bool) -> dict[str, Any] | None:
@@ -181,12 +191,20 @@ def names_of(corpora: list[Corpus]) -> list[str]:
 
 
 def learn_subwords(training: list[CountedCorpus], config: DataConfig, progress: Progress) -> Subwords:
-    """A vocabulary learnt from a sample of the training text."""
+    """A vocabulary learnt from a sample of the training text, or one for each side."""
     usable = sum(item.usable for item in training)
-    sample = sample_lines([item.corpus for item in training], usable, config, progress)
-    coverage = config.character_coverage
-    kind = config.subword_model
-    return train_subwords(sample, config.vocabulary_size, seed=config.seed, character_coverage=coverage, kind=kind)
+
+    def sample() -> Iterator[str]:
+        return sample_lines([item.corpus for item in training], usable, config, progress)
+
+    def learn(lines: Iterator[str]) -> Subwords:
+        coverage, kind = config.character_coverage, config.subword_model
+        return train_subwords(lines, config.vocabulary_size, seed=config.seed, character_coverage=coverage, kind=kind)
+
+    if config.vocabularies == "joint":
+        return learn(sample())
+    # The lines of source and target come in turn; drawn twice, they are the same.
+    return pack_models(*(learn(itertools.islice(sample(), side, None, 2)) for side in (0, 1)))
 
 
 def install(partial: Path, directory: Path, meta: dict[str, Any]) -> None:

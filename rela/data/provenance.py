@@ -12,6 +12,7 @@ from rela.files import checksum
 SETTINGS = (
     "vocabulary_size",
     "subword_model",
+    "vocabularies",
     "vocabulary_sample",
     "character_coverage",
     "max_tokens",
@@ -21,7 +22,7 @@ SETTINGS = (
     "seed",
 )
 """The fields of a DataConfig that decide what is written."""
-NEWER = {"subword_model": "bpe"}
+NEWER = {"subword_model": "bpe", "vocabularies": "joint"}
 """Those that older versions did not write down, and what they stood at."""
 
 

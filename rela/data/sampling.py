@@ -40,8 +40,7 @@ class SubwordSampling:
         generator = np.random.default_rng([*seed, 2])
         for start in range(0, 2 * len(shard), CHUNK):
             runs = list(side_by_side(shard, start, min(start + CHUNK, 2 * len(shard))))
-            texts = self.subwords.decode_batch([run.tolist() for run in runs])
-            cut = self.subwords.sample_batch(texts, self.alpha, int(generator.integers(1 << 32)))
+            cut = self.cut(runs, int(generator.integers(1 << 32)))
             kept = [
                 new if UNK not in run and len(new) <= limits[number % 2] else run
                 for number, (run, new) in enumerate(zip(runs, cut, strict=True))
@@ -50,6 +49,15 @@ class SubwordSampling:
             parts.append(np.concatenate([np.asarray(sentence, shard.ids.dtype) for sentence in kept]))
         index = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return Shard(np.concatenate(parts) if parts else shard.ids, index, shard.corpus)
+
+    def cut(self, runs: Sequence[Ids], seed: int) -> list[list[int]]:
+        """The ids of sentences, source and target in turn, in other subwords."""
+        ids = [run.tolist() for run in runs]
+        if self.subwords.is_joint:
+            return self.subwords.sample_batch(self.subwords.decode_batch(ids), self.alpha, seed)
+        for side, subwords in enumerate((self.subwords.source, self.subwords)):
+            ids[side::2] = subwords.sample_batch(subwords.decode_batch(ids[side::2]), self.alpha, seed)
+        return ids
 
 
 def side_by_side(shard: Shard, first: int, last: int) -> Iterator[Ids]:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import threading
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ SPECIAL = (PAD, BOS, EOS)
 
 WORD_START = "▁"
 """What SentencePiece writes for the space before a word."""
+ARCHIVE, MEMBERS = b"PK", ("source.model", "target.model")
+"""How the bytes of two vocabularies begin, and the names in the archive."""
 SAMPLING = threading.Lock()
 """Held between setting SentencePiece's seed and drawing with it."""
 NO_BREAK = "\u00a0"
@@ -33,13 +36,19 @@ class Subwords:
 
     Pieces never cross white space and the words they make are those of `text.split()`, so links between
     words survive the way to subwords and back. The model reads a no-break space as a plain one; `joined` puts the
-    words around it together again. Nothing else is normalised: see `train_subwords`.
+    words around it together again. Nothing else is normalised: see `train_subwords`. With separate vocabularies the
+    methods are those of the target, and `source` has those of the source; the bytes are a ZIP archive of two models.
     """
 
     def __init__(self, model: bytes) -> None:
         import sentencepiece
 
         self.model = model
+        self.source = self
+        """The vocabulary of the source: the same, unless there are two."""
+        if model.startswith(ARCHIVE):
+            source, model = unpack_models(model)
+            self.source = Subwords(source)
         self.processor: Any = sentencepiece.SentencePieceProcessor()
         try:
             if not model:
@@ -62,6 +71,11 @@ class Subwords:
     def save(self, path: str | Path) -> None:
         """Write the model file, whole or not at all."""
         write_bytes(path, self.model)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether source and target have one vocabulary."""
+        return self.source is self
 
     @property
     def size(self) -> int:
@@ -123,6 +137,32 @@ class Subwords:
 
     def __reduce__(self) -> tuple[type[Subwords], tuple[bytes]]:
         return Subwords, (self.model,)
+
+
+def pack_models(source: Subwords, target: Subwords) -> Subwords:
+    """Two vocabularies as one object: a ZIP archive, without compression or times, of source.model and target.model."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, subwords in zip(MEMBERS, (source, target), strict=True):
+            archive.writestr(zipfile.ZipInfo(name), subwords.model)
+    return Subwords(content.getvalue())
+
+
+def unpack_models(content: bytes) -> tuple[bytes, bytes]:
+    """The models of source and target in an archive of both, or a ValueError."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if [member.filename for member in members] != list(MEMBERS):
+                raise zipfile.BadZipFile("it holds other files")
+            if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in members):
+                raise zipfile.BadZipFile("it is compressed or encrypted")
+            source, target = (archive.read(member) for member in members)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError) as error:
+        raise ValueError(f"this archive is not one of {' and '.join(MEMBERS)}: {error}") from None
+    if source.startswith(ARCHIVE) or target.startswith(ARCHIVE):
+        raise ValueError("this archive holds another one")
+    return source, target
 
 
 def tidy(text: str) -> str:

@@ -94,7 +94,7 @@ class Translator:
     """
 
     def __init__(self, model: Transformer, subwords: Subwords, config: Config, device: str = "auto") -> None:
-        if subwords.size != config.model.vocabulary_size:
+        if any(side.size != config.model.vocabulary_size for side in (subwords, subwords.source)):
             raise ModelFolderError(
                 f"the subword model has {subwords.size} pieces and the Transformer "
                 f"{config.model.vocabulary_size}; wanted equal"
@@ -217,7 +217,7 @@ class Translator:
 
     def encode_source(self, line: str, number: int) -> list[int]:
         """Subword ids of a line, cut with a warning where it is longer than the model's positions reach."""
-        ids = self.subwords.encode(line)
+        ids = self.subwords.source.encode(line)
         limit = self.config.model.max_length - 1
         if len(ids) > limit:
             warnings.warn(
@@ -249,7 +249,7 @@ class Translator:
 
     def encode_pair(self, source: str, target: str) -> Pair:
         """Subword ids of both sides; a pair too long for the model is an error, since a cut one has another score."""
-        pair = self.subwords.encode(source), self.subwords.encode(target)
+        pair = self.subwords.source.encode(source), self.subwords.encode(target)
         limit = self.config.model.max_length - 1
         for name, text, ids in zip(("source", "target"), (source, target), pair, strict=True):
             if len(ids) > limit:

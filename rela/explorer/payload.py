@@ -22,7 +22,7 @@ from rela.analysis.record import END, START, TYPES, AttentionRecord
 from rela.analysis.sink import sink_mass
 from rela.analysis.sparsity import sparsity_rate
 from rela.analysis.words import merge_record, word_index
-from rela.data.subwords import NO_BREAK, UNK, WORD_START, tidy
+from rela.data.subwords import NO_BREAK, UNK, WORD_START, Subwords, tidy
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
 
@@ -146,7 +146,7 @@ def view_pair(
     log_probs = log_probs_of(used, pair)
     records = capture_batch(used, [pair], TYPES)[0]
     gold = gold_of(source, target)
-    written = surface(translator, pair[0]), surface(translator, pair[1])
+    written = surface(translator.subwords.source, pair[0]), surface(translator.subwords, pair[1])
     shown = {**records, SHIFTED: shift(records["cross"])}
     ablation = None
     if off:
@@ -183,12 +183,12 @@ def by_word(log_probs: Sequence[float], target: Encoded) -> dict[str, list[float
     return {"word": [round(value, 4) for value in sums], "subword": [round(value, 4) for value in log_probs]}
 
 
-def surface(translator: Translator, side: Encoded) -> list[str]:
+def surface(subwords: Subwords, side: Encoded) -> list[str]:
     """The pieces of a text as they were written, an unknown character as itself and not as <unk>.
 
     They begin words where the record's pieces do: not after a no-break space, and at every token of tokenised text.
     """
-    written: list[str] = translator.subwords.processor.encode(tidy(side.text), out_type=str)
+    written: list[str] = subwords.processor.encode(tidy(side.text), out_type=str)
     marks = [next((mark for mark in (WORD_START, NO_BREAK) if piece.startswith(mark)), "") for piece in side.pieces]
     return [mark + piece.removeprefix(WORD_START) for mark, piece in zip(marks, written, strict=True)]
 

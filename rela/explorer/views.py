@@ -94,7 +94,8 @@ def check_text(name: str, text: str | None, translator: Translator) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise Refused(f"the {name} holds half a character (a lone surrogate); wanted valid Unicode") from None
-    subwords = len(translator.subwords.encode(text))
+    vocabulary = translator.subwords.source if name == "source" else translator.subwords
+    subwords = len(vocabulary.encode(text))
     limit = min(MAX_SUBWORDS, translator.config.model.max_length - 1)
     if subwords > limit:
         raise Refused(f"the {name} has {subwords} subwords; the explorer takes at most {limit} with this model", 413)
@@ -132,7 +133,8 @@ def best_place(translator: Translator, examples: Sequence[Example], tokenised: b
 def is_usable(example: Example, translator: Translator) -> bool:
     """Whether an example is neither empty nor too long for the model."""
     limit = translator.config.model.max_length - 1
-    return all(0 < len(translator.subwords.encode(text)) <= limit for text in (example.source, example.target))
+    sides = (translator.subwords.source, example.source), (translator.subwords, example.target)
+    return all(0 < len(subwords.encode(text)) <= limit for subwords, text in sides)
 
 
 def describe(name: str, translator: Translator, choice: AlignmentChoice | None = None) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class OnnxTranslator:
 
     def encode(self, sentence: str, line: int) -> list[int]:
         """Subword ids, cut with a warning where there are more than the model has positions for."""
-        ids, limit = self.subwords.encode(sentence), self.settings["max_length"] - 1
+        ids, limit = self.subwords.source.encode(sentence), self.settings["max_length"] - 1
         if len(ids) > limit:
             message = f"line {line} has {len(ids)} subwords; only the first {limit} are translated"
             warnings.warn(message, stacklevel=3)

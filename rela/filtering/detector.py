@@ -72,6 +72,10 @@ def view_both(
     forward: Translator, backward: Translator | None, pairs: Sequence[Pair], references: Sequence[str]
 ) -> tuple[list[PairView], list[PairView] | None]:
     """The views of both models, or of one; the backward model's pairs are turned round."""
+    for translator in (forward, backward):
+        if translator is not None and not translator.subwords.is_joint:
+            shared = "it counts the subwords that source and target share"
+            raise ValueError(f"{translator.folder} has separate vocabularies; wanted a joint one: {shared}")
     there = view_pairs(forward, encode_all(forward, pairs), forward.subwords.encode(references[0]))
     if backward is None:
         return there, None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rela.config import Config
+from rela.data.subwords import Subwords
 from rela.files import replacing_folder
 from rela.model.folder import SUBWORDS, ModelFolderError, is_replaceable, load_folder, save_folder, unique_weights
 
@@ -35,7 +36,9 @@ def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
 
     folder, out = Path(folder), Path(out)
     check_free(out)
-    ours, config, _ = load_folder(folder)
+    ours, config, subwords = load_folder(folder)
+    if not Subwords(subwords).is_joint:
+        raise ModelFolderError(f"{folder} has separate vocabularies; the tokenizer of a converted model has one")
     model: Any = RelaForConditionalGeneration.from_rela(ours, RelaConfig.from_rela(config))
     model.generation_config = generation_config(config)
     tokenizer = RelaTokenizer(folder / SUBWORDS, model_max_length=config.model.max_length)

@@ -61,7 +61,8 @@ class PassageTranslator:
 
     def is_plain(self, text: str) -> bool:
         """Whether the model knows every character of the text's placeholders, so that it may copy them."""
-        return all(UNK not in self.translator.subwords.encode(item) for item in find_placeholders(text))
+        sides = self.translator.subwords.source, self.translator.subwords
+        return all(UNK not in side.encode(item) for item in find_placeholders(text) for side in sides)
 
     def finish(self, passage: Passage, translated: Translated, escape: Escape) -> str:
         """The translation with the passage's marks, between the white space that was around it."""

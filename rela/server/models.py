@@ -102,7 +102,8 @@ class ServedModel:
     def check_lengths(self, name: str, texts: list[str]) -> None:
         """Refuse what the model would have to cut: half a sentence is no answer."""
         limit = self.translator.config.model.max_length - 1
-        for number, ids in enumerate(self.translator.subwords.encode_batch(texts), start=1):
+        subwords = self.translator.subwords if name == "target" else self.translator.subwords.source
+        for number, ids in enumerate(subwords.encode_batch(texts), start=1):
             if len(ids) > limit:
                 raise Refused(f"{name} {number} has {len(ids)} subwords; the model takes at most {limit}", 413)
 

@@ -24,6 +24,8 @@ def check_prepared(config: Config, size: int, corpora: list[PreparedCorpus]) -> 
         wanted = f"at least {longest}, the longest sentence"
         raise ValueError(f"model.max_length is {config.model.max_length}; wanted {wanted}")
     check_validation(config)
+    if config.data.vocabularies == "separate" and config.model.tied_embeddings == "all":
+        raise ValueError('model.tied_embeddings is "all"; wanted "target" or "none" with separate vocabularies')
     kinds = config.model.attention_kinds.values()
     for name in ("threshold", "target_sparsity"):
         if getattr(config.model, name) and all(kind_of(kind).is_distribution for kind in kinds):

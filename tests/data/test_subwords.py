@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import zipfile
 
 import pytest
 import sentencepiece
@@ -10,7 +11,18 @@ from hypothesis import strategies as st
 
 from rela.analysis.words import word_index, words
 from rela.data.corpus import CorpusError
-from rela.data.subwords import BOS, EOS, PAD, UNK, WORD_START, Subwords, joined, split_words, train_subwords
+from rela.data.subwords import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    WORD_START,
+    Subwords,
+    joined,
+    pack_models,
+    split_words,
+    train_subwords,
+)
 
 LINES = [f"the {a} cat saw {b} mice, and der Kater sah {a} Mäuse … ½" for a in range(20) for b in range(20)]
 ALPHABET = sorted(set("".join(LINES)))
@@ -133,3 +145,31 @@ def test_a_no_break_space_is_inside_a_word():
     assert [" ".join(word.split()) for word in spelled] == [" ".join(word.split()) for word in words]
     plain = subwords.pieces(subwords.encode("10 000 Hunde"))
     assert joined(plain, "10 000 Hunde") == tuple(plain)
+
+
+def test_two_vocabularies_travel_as_one_archive_of_bytes():
+    one, two = train_subwords(["abab abc"] * 9, 14), train_subwords(["xyxy xyz"] * 9, 14)
+    both = pack_models(one, two)
+    assert both.model == pack_models(one, two).model
+    again = Subwords(both.model)
+    assert (again.source.model, again.is_joint, one.is_joint) == (one.model, False, True)
+    assert again.decode(again.encode("xyxy xyz")) == "xyxy xyz"
+    assert again.source.encode("abc") == one.encode("abc")
+    assert UNK in again.encode("abc")
+
+
+def archive(**members: bytes) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, value in members.items():
+            file.writestr(f"{name}.model", value)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content", [b"PK", b"PK\x03\x04" + bytes(40), archive(source=b"x"), archive(source=b"", target=b"")], ids=range(4)
+)
+def test_an_archive_of_anything_else_is_one_line(content):
+    with pytest.raises(ValueError, match="this archive is not one of") as caught:
+        Subwords(content)
+    assert "\n" not in str(caught.value)

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import rela
+from rela.data.subwords import pack_models
+from rela.decoding.translate import Translator
 from rela.hugging_face.convert import from_hugging_face, generation_config, to_hugging_face
 from rela.model.folder import ModelFolderError
-from tests.tiny_models import tiny_folder, tiny_translator
+from tests.tiny_models import subwords, tiny_folder, tiny_translator
 
 transformers = pytest.importorskip("transformers")
 
@@ -62,3 +64,11 @@ def test_only_our_models_come_back(folders: tuple[Path, Path], tmp_path: Path):
 def test_search_never_writes_what_ours_does_not():
     config = generation_config(tiny_translator().config)
     assert (config.suppress_tokens, config.max_new_tokens) == ([0, 1, 3], 119)
+
+
+def test_separate_vocabularies_are_refused(tmp_path: Path):
+    """A tokenizer has one."""
+    tiny = tiny_translator()
+    Translator(tiny.model, pack_models(subwords(), subwords()), tiny.config, "cpu").save(tmp_path / "two")
+    with pytest.raises(ModelFolderError, match="has separate vocabularies"):
+        to_hugging_face(tmp_path / "two", tmp_path / "hf")
