@@ -1,4 +1,4 @@
-"""Commands of `rela` in a fork of this process, which costs milliseconds where importing torch costs seconds.
+"""Commands of `rela`, or functions, in forks of this process: milliseconds, where importing torch takes seconds.
 
 Of the test only the imported modules are left in it: streams, warnings and signals are those of a program. What happens
 while Python itself ends (threads that still run, the streams' last flush) is not seen: that wants a new process.
@@ -23,14 +23,13 @@ class Forked:
 
     def __init__(
         self,
-        arguments: Sequence[object],
+        command: Sequence[object] | Callable[[], None],
         *,
         stdin: int | None = None,
         stdout: int | None = None,
         close: Sequence[int] = (),
         preexec_fn: Callable[[], None] | None = None,
     ) -> None:
-        words = [str(argument) for argument in arguments]
         self.returncode: int | None = None
         self.stdout = os.memfd_create("stdout") if stdout is None else stdout
         self.stderr = os.memfd_create("stderr")
@@ -42,7 +41,7 @@ class Forked:
             try:
                 for file in close:  # this side's ends of pipes
                     os.close(file)
-                status = run(words, stdin, self.stdout, self.stderr, preexec_fn)
+                status = run(command, stdin, self.stdout, self.stderr, preexec_fn)
             finally:
                 os._exit(status)
 
@@ -55,6 +54,11 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once, if it has not ended."""
+        if self.poll() is None:
+            self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float = 300.0) -> tuple[str, str]:
         """Wait for the end; what was written to stdout, if that is kept, and to stderr."""
@@ -77,7 +81,13 @@ def read_all(file: int) -> str:
         return stream.read().decode("utf-8", "replace")
 
 
-def run(words: list[str], stdin: int | None, stdout: int, stderr: int, first: Callable[[], None] | None) -> int:
+def run(
+    command: Sequence[object] | Callable[[], None],
+    stdin: int | None,
+    stdout: int,
+    stderr: int,
+    first: Callable[[], None] | None,
+) -> int:
     """Turn this process, a fork, into a program that runs a command; its exit code."""
     streams = (os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, stdout, stderr)
     for number, file in enumerate(streams):
@@ -92,7 +102,10 @@ def run(words: list[str], stdin: int | None, stdout: int, stderr: int, first: Ca
     if first is not None:
         first()
     try:
-        main(words)
+        if callable(command):
+            command()
+            return 0
+        main([str(word) for word in command])
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:

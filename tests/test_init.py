@@ -44,6 +44,33 @@ def test_type_checkers_see_the_same_names():
     assert imported | {"register_transformers"} == set(rela.attention.__all__)
 
 
+FORK = """
+import os, sys, torch
+for line in sys.stdin:
+    if os.fork() == 0:
+        assert not any(name.split(".")[0] == "rela" for name in sys.modules)
+        exec(line, {})
+        sys.stdout.flush()
+        os._exit(0)
+    if os.wait()[1]:
+        print("failed", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def started():
+    """What one line of code prints in an interpreter that has imported torch and nothing of `rela`: forks of one."""
+    with subprocess.Popen([sys.executable, "-c", FORK], stdin=-1, stdout=-1, text=True) as process:
+
+        def ask(code: str) -> str:
+            process.stdin.write(code + "\n")
+            process.stdin.flush()
+            return process.stdout.readline()
+
+        yield ask
+        process.stdin.close()
+
+
 @pytest.mark.parametrize(
     "use",
     [
@@ -54,8 +81,9 @@ def test_type_checkers_see_the_same_names():
         "import rela.attention; shown = rela.attention.MultiheadAttention",
     ],
 )
-def test_each_way_to_a_name_works_first(use):
-    assert python(f"{use}; print(shown.__module__, shown.__name__)") == "rela.attention.multihead MultiheadAttention\n"
+def test_each_way_to_a_name_works_first(use, started):
+    answer = started(f"{use}; print(shown.__module__, shown.__name__)")
+    assert answer == "rela.attention.multihead MultiheadAttention\n"
 
 
 def test_a_first_use_inside_a_compiled_function_is_traced_whole():
@@ -76,9 +104,9 @@ def test_an_unknown_name_is_an_attribute_error():
         from rela import atend  # noqa: F401
 
 
-def test_modules_are_pickled_by_a_process_that_imported_nothing_else():
+def test_modules_are_pickled_by_a_process_that_imported_nothing_else(started):
     module = rela.MultiheadAttention(8, 2)
     loaded = f"pickle.loads({pickle.dumps(module)!r})"
     code = f"import pickle; module = {loaded}; print(module.in_proj_weight.double().sum().item())"
-    assert float(python(code)) == pytest.approx(module.in_proj_weight.double().sum().item(), rel=1e-12)
+    assert float(started(code)) == pytest.approx(module.in_proj_weight.double().sum().item(), rel=1e-12)
     assert torch.equal(pickle.loads(pickle.dumps(module)).in_proj_weight, module.in_proj_weight)

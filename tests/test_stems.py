@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,7 @@ def modules_of(test: str) -> list[str]:
     return [relative(path) for path in {of_rela, of_checkout} if path.is_file()]
 
 
+@cache
 def imported_by(path: Path) -> set[str]:
     """The modules of `rela` and the test helpers that a file names in an import, at any depth of it."""
     found = set()

@@ -15,30 +15,13 @@ def text(lab):
     return [str(lab / "test.en"), str(lab / "test.de")]
 
 
-def shell(*arguments, module=("rela",)):
-    command = [sys.executable, "-m", *module, *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_analyse_compares_models(lab, tmp_path):
+def test_analyse_compares_models(call, lab, tmp_path, monkeypatch):
     out = tmp_path / "report"
-    printed = shell(
-        "analyse",
-        lab / "rela-g" / "model",
-        f"plain={lab / 'soft'}",
-        *text(lab),
-        "--gold",
-        lab / "test.align",
-        "--out",
-        out,
-        "--examples",
-        0,
-        "--limit",
-        6,
-    )
+    words = ["analyse", lab / "rela-g" / "model", f"plain={lab / 'soft'}", *text(lab), "--gold", lab / "test.align"]
+    words += ["--out", out, "--examples", 0, "--limit", 6]
+    monkeypatch.setattr(sys, "argv", ["rela", *map(str, words)])  # what the report says it was made by
+    code, printed, errors = call(*words)
+    assert code == 0, errors
     assert printed.strip().endswith("index.html")
     settings = json.loads((out / "report.json").read_text())["settings"]
     assert list(settings["models"]) == ["rela-g", "plain"]
@@ -104,7 +87,7 @@ def test_plot_refuses_what_it_cannot_draw(lab, tmp_path, capsys):
     assert f"{tmp_path / 'x.png'}: " in wrong, "the name that was asked for, and not a temporary one"
 
 
-def test_filter_on_two_processes_is_filter_on_one(lab, tmp_path):
+def test_filter_on_two_processes_is_filter_on_one(call, lab, tmp_path):
     arguments = [
         lab / "rela-g" / "model",
         lab / "test.en",
@@ -117,10 +100,14 @@ def test_filter_on_two_processes_is_filter_on_one(lab, tmp_path):
         "--device",
         "cpu",
     ]
-    one = shell("filter", *arguments, "--out", tmp_path / "one.tsv")
-    launch = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rela")
-    two = shell("filter", *arguments, "--out", tmp_path / "two.tsv", module=launch)
-    assert one == two
+    code, one, errors = call("filter", *arguments, "--out", tmp_path / "one.tsv")
+    assert code == 0, errors
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rela"]
+    command = [*launch, "filter", *map(str, arguments), "--out", str(tmp_path / "two.tsv")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    two = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    assert two.returncode == 0, two.stderr
+    assert one == two.stdout
     assert "kept 4 pairs" in one
     for ending in (".tsv", ".html", ".kept.source", ".kept.target", ".summary.json"):
         assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()

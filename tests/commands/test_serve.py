@@ -1,13 +1,13 @@
 """`rela serve`: serves until it is told to stop, or says in one line why not."""
 
+import os
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from rela.cli import main
+from tests.forking import Forked
 from tests.tiny_models import tiny_folder
 
 pytest.importorskip("fastapi")
@@ -46,11 +46,12 @@ def test_the_command_refuses_in_one_line(folder, capsys, options, says):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_serves_until_it_is_told_to_stop(folder, sent):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # heard by the child, as from a terminal
-    command = [sys.executable, "-m", "rela", "serve", f"en-de={folder}", "--port", "0", "--device", "cpu"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    reader, writer = os.pipe()
+    process = Forked(["serve", f"en-de={folder}", "--port", 0, "--device", "cpu"], stdout=writer)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as output:
         try:
-            line = process.stdout.readline()
+            line = output.readline()
             assert "en-de (en to de)" in line
             address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
             with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
@@ -62,6 +63,5 @@ def test_the_command_serves_until_it_is_told_to_stop(folder, sent):
                 _, error = process.communicate(timeout=60)
         finally:
             process.kill()
-            signal.signal(signal.SIGINT, before)
     assert process.returncode == 0
     assert error == ""

@@ -86,7 +86,7 @@ def test_a_run_that_is_stopped_goes_on(make_grid: MakeGrid, options: Options) ->
     while not new:
         new = run_grid(grid, replace(options, minutes=seconds / 60), time.monotonic(), said.append)
         checkpoints |= {path.name for path in options.runs.glob("*/checkpoints/step-*")}
-        seconds *= 1.3
+        seconds *= 1.7
     assert any("the time is over" in text for text in said)
     assert checkpoints
     elsewhere = replace(options, minutes=9.5, rows=options.rows / "again", runs=options.runs / "again")

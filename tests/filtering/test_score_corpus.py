@@ -2,15 +2,15 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+from rela.decoding.translate import Translator
 from rela.filtering import score_corpus as scoring
 from rela.filtering.score_corpus import score_block, score_corpus
 from tests.filtering.corpora import write_lines
+from tests.forking import Forked
 from tests.tiny_models import tiny_folder, tiny_translator, toy_pairs
 
 
@@ -45,22 +45,26 @@ def test_killed_at_any_moment_and_continued(corpus, tmp_path):
     """SIGKILL again and again, while another process would have scored the same corpus in one go."""
     _, source, target = corpus
     tiny_folder(tmp_path / "model")
-    code = (
-        "import sys, time; from pathlib import Path\n"
-        "from rela.filtering import score_corpus as f; from rela.decoding.translate import Translator\n"
-        "real = f.score_block\n"
-        "def slow(*a):\n    print('block', flush=True); time.sleep(0.05); return real(*a)\n"
-        "f.score_block = slow\n"
-        "m = Translator.load(sys.argv[1], 'cpu')\n"
-        "f.score_corpus(m, sys.argv[2], sys.argv[3], Path(sys.argv[4]), block=3)\n"
-        "print('finished', flush=True)\n"
-    )
-    command = [sys.executable, "-c", code, *map(str, (tmp_path / "model", source, target, tmp_path / "parts"))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def score_slowly() -> None:
+        real = scoring.score_block
+
+        def slow(*arguments):
+            print("block", flush=True)
+            time.sleep(0.05)
+            return real(*arguments)
+
+        scoring.score_block = slow
+        score_corpus(Translator.load(tmp_path / "model", "cpu"), source, target, tmp_path / "parts", block=3)
+        print("finished", flush=True)
+
     kills = 0
     for patience in (2, 5, None):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            for count, line in enumerate(process.stdout):
+        reader, writer = os.pipe()
+        process = Forked(score_slowly, stdout=writer)
+        os.close(writer)
+        with open(reader) as output:
+            for count, line in enumerate(output):
                 if line.strip() == "finished":
                     break
                 if patience is not None and count == patience:
@@ -68,6 +72,7 @@ def test_killed_at_any_moment_and_continued(corpus, tmp_path):
                     process.send_signal(signal.SIGKILL)
                     kills += 1
                     break
+        process.communicate()
     assert kills == 2
     resumed = score_corpus(tiny_translator(), source, target, tmp_path / "parts", block=3).read()
     whole = score_corpus(tiny_translator(), source, target, tmp_path / "whole", block=41).read()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,18 +18,17 @@ train: {directory: run, steps: 500, tokens: 400, warmup: 80, cooldown: 200, lear
 
 
 @pytest.mark.parametrize("kind", ["rela-g"])
-def test_digits_are_copied(tmp_path: Path, kind: str):
+def test_digits_are_copied(tmp_path: Path, kind: str, call, monkeypatch):
     generator = random.Random(1)
     for name, count in (("train", 3000), ("test", 100)):
         lines = [" ".join(generator.choices("0123456789", k=generator.randint(2, 8))) for _ in range(count)]
         for side in ("src", "tgt"):
             (tmp_path / f"{name}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (tmp_path / "copy.yaml").write_text(CONFIG.replace("KIND", kind), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     for command in ("prepare copy.yaml", "train copy.yaml", "translate run/model test.src --out output.tgt"):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        line = [sys.executable, "-m", "rela", *command.split()]
-        result = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-        assert result.returncode == 0, result.stderr
+        code, _, errors = call(*command.split())
+        assert code == 0, errors
     wanted, found = ((tmp_path / name).read_text(encoding="utf-8").splitlines() for name in ("test.tgt", "output.tgt"))
     exact = sum(one == two for one, two in zip(wanted, found, strict=True))
     assert exact >= 80, f"{exact} of 100 sequences were copied exactly"
