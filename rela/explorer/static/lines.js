@@ -25,7 +25,7 @@ class Lines {
     Object.assign(this, { layer, head });
     const { weights } = this;
     const count = Math.max(weights.queries.length, weights.keys.length, 1);
-    const pitch = count > 40 ? 16 : 24;
+    const pitch = count > 40 ? 16 : count > 20 ? 19 : 24;
     this.element.style.setProperty("--pitch", `${pitch}px`);
     this.drawing.setAttribute("height", count * pitch);
     const found = weights.queries.flatMap((_, query) =>
