@@ -110,7 +110,7 @@ def analyse(
         )
     for row in report.table():
         shown = {name: row[name] for name in row if name in SHOWN}
-        print("  ".join(f"{name} {v:.3f}" if isinstance(v, float) else f"{name} {v}" for name, v in shown.items()))
+        print("  ".join(f"{name} {with_unit(name, value)}" for name, value in shown.items()))
     print(out / "index.html")
 
 
@@ -287,6 +287,13 @@ def filter_pairs(
     if page:
         write_filter_page(store, source, target, out.with_suffix(".html"), summary, sample, seed)
     print(summary)
+
+
+def with_unit(name: str, value: object) -> str:
+    """A measure as `rela analyse` prints it: error rates in per cent, other shares as fractions."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{100 * value:.1f} %" if name.startswith("aer_") else f"{value:.3f}"
 
 
 def command_line() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from rela.plots.style import DASHED, DOTTED, SMALL, SOLID, TEXT, figure_of, line_styles, new_figure
 
@@ -109,13 +110,14 @@ def training_curves(logs: Mapping[str, Sequence[Row]]) -> tuple[Axes, Axes]:
     for axes, title in zip(panels, [titles[0], "validation BLEU", titles[1]] if with_bleu else titles, strict=True):
         axes.set_title(title, fontsize=TEXT)
         axes.set_xlabel("step", fontsize=TEXT)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=4 if with_bleu else 6, integer=True))
         axes.tick_params(labelsize=SMALL)
         axes.grid(axis="y", color="0.9")
         axes.spines[["top", "right"]].set_visible(False)
     losses.set_yscale("log")
+    losses.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     losses.yaxis.set_major_formatter("{x:.3g}")
-    losses.yaxis.set_minor_formatter("{x:.3g}")
-    losses.tick_params(which="minor", labelsize=SMALL)
+    losses.yaxis.set_minor_formatter(NullFormatter())  # labels of all nine steps of a decade overlap
     speeds.set_ylim(bottom=0)
     figure_of(losses).legend(
         *losses.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from rela.analysis.nulls import null_rows
 from rela.analysis.record import AttentionRecord
 from rela.analysis.words import merge_record
 from rela.evaluation.alignment import GoldLinks
-from rela.plots.heatmap import draw_matrix, legend
-from rela.plots.style import PAGE_WIDTH, SMALL, new_figure, word_fonts
+from rela.plots.heatmap import draw_matrix, legend, null_text
+from rela.plots.style import PAGE_WIDTH, SMALL, TINY, new_figure, word_fonts
+
+LETTERS_AN_INCH = 12
+"""Of a title; few enough for the widest letters of SMALL size."""
 
 
 def heads_of_layer(
@@ -63,8 +69,7 @@ def draw_grid(
     for axes in grid[len(matrices) :]:
         axes.set_axis_off()
     legend(figure, matrices[0][0], gold=any(gold is not None for *_, gold in matrices))
-    if title:
-        figure.suptitle(title, fontsize=SMALL, parse_math=False, fontfamily=word_fonts())
+    write_title(figure, title)
     return drawn
 
 
@@ -72,19 +77,28 @@ def small_multiples(record: AttentionRecord, title: str = "", gold: GoldLinks | 
     """Every head of every layer as a small matrix without words: layers down, heads across."""
     merged = merge_record(record)
     L, H = merged.layers, merged.heads
-    figure = new_figure(PAGE_WIDTH, 0.6 + L * PAGE_WIDTH / H * 0.92)
+    figure = new_figure(PAGE_WIDTH, 0.6 + L * (PAGE_WIDTH / H * 0.92 + 0.15))
+    nulls = null_rows(merged).cpu().numpy()  # [L, H, T]
     grid = figure.subplots(L, H, squeeze=False)
     for layer in range(L):
         for head in range(H):
             axes = draw_matrix(merged, layer, head, grid[layer, head], gold, labels=False)
             axes.set_title(f"head {head + 1}" if layer == 0 else "", fontsize=SMALL)
+            axes.set_xlabel(null_text(nulls[layer, head]), fontsize=TINY + 1, labelpad=2)
         grid[layer, 0].set_ylabel(f"layer {layer + 1}", fontsize=SMALL)
     legend(figure, merged, gold is not None)
-    if title:
-        figure.suptitle(title, fontsize=SMALL, parse_math=False, fontfamily=word_fonts())
+    write_title(figure, title)
     return [list(row) for row in grid]
+
+
+def write_title(figure: Figure, title: str) -> None:
+    """A title above all matrices, on as many lines as its width needs."""
+    if title:
+        letters = int(figure.get_size_inches()[0] * LETTERS_AN_INCH)
+        lines = "\n".join(wrap(title, letters, break_on_hyphens=False))
+        figure.suptitle(lines, fontsize=SMALL, parse_math=False, fontfamily=word_fonts())
 
 
 def grid_cell(record: AttentionRecord) -> tuple[float, float]:
     """Inches that one matrix of several needs: closer than `matrix_size`, and still readable."""
-    return 0.85 + 0.115 * len(record.keys), 1.0 + 0.125 * len(record.queries)
+    return max(0.85 + 0.115 * len(record.keys), 1.3), 1.15 + 0.125 * len(record.queries)

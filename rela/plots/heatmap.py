@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch, Rectangle
 
 from rela.analysis.nulls import null_rows
@@ -82,10 +83,15 @@ def draw_matrix(
         label_words(axes, record)
     else:
         axes.set(xticks=[], yticks=[])
-    axes.set_title(f"layer {layer + 1}, head {head + 1}  ({nulls.mean():.0%} null)", fontsize=SMALL)
+    axes.set_title(f"layer {layer + 1}, head {head + 1}\n{null_text(nulls)}", fontsize=SMALL)
     for spine in axes.spines.values():
         spine.set(linewidth=0.5, color="0.6")
     return axes
+
+
+def null_text(nulls: np.ndarray) -> str:
+    """ "25 % null" of the null rows of a head."""
+    return f"{100 * nulls.mean() if len(nulls) else 0:.0f} % null"
 
 
 def scale(weights: np.ndarray) -> tuple[Colormap, float, float]:
@@ -160,16 +166,31 @@ def matrix_size(record: AttentionRecord) -> tuple[float, float]:
 
 
 def legend(figure: Figure, record: AttentionRecord, gold: bool, columns: int = 5) -> None:
-    """Add the legend of heatmaps: what white, hatched and outlined cells mean."""
-    handles = [
-        Patch(facecolor="#0072B2", label="weight, scaled by the head's largest"),
+    """Add the legend of heatmaps: the colours from the smallest to the largest weight, and what other cells mean."""
+    signed = bool((record.weights < 0).any())
+    text = "weight, from − to + the head's largest" if signed else "weight, up to the head's largest"
+    handles: list[Any] = [ramp(SIGNED if signed else POSITIVE)]
+    others = [
         Patch(facecolor="white", edgecolor="0.6", linewidth=0.5, label="weight 0"),
         Patch(**NULL_STYLE, label="null row: looks at nothing"),
     ]
     if not bool(record.allowed.all()):
-        handles.append(Patch(facecolor=FORBIDDEN, label="may not look"))
+        others.append(Patch(facecolor=FORBIDDEN, label="may not look"))
     if gold:
-        handles.append(Patch(fill=False, edgecolor=GOLD_COLOR, linewidth=1.0, label="gold link"))
+        others.append(Patch(fill=False, edgecolor=GOLD_COLOR, linewidth=1.0, label="gold link"))
+    handles += others
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(columns, len(handles)), fontsize=TINY + 1, frameon=False
+        handles=handles,
+        labels=[text, *(str(patch.get_label()) for patch in others)],
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.0)},
+        handlelength=3.0,
+        loc="outside lower center",
+        ncols=min(columns, len(handles)),
+        fontsize=TINY + 1,
+        frameon=False,
     )
+
+
+def ramp(colours: Colormap, steps: int = 12) -> tuple[Patch, ...]:
+    """The colours of a map side by side, for a legend."""
+    return tuple(Patch(facecolor=colours(step / (steps - 1)), linewidth=0.0) for step in range(steps))

@@ -26,16 +26,18 @@ def sparsity_by_layer(summaries: Summaries, axes: Iterable[Axes] | None = None) 
     drawn = _by_type(summaries, lambda summary: summary.sparsity.mean(dim=-1), axes)
     drawn[0].set_ylabel("sparsity rate", fontsize=TEXT)
     drawn[0].set_ylim(-0.03, 1.03)
-    model_legend(drawn, summaries)
+    model_legend(drawn, summaries, kinds=kinds_of(summaries))
     return drawn
 
 
 def error_rate_by_layer(
-    scores: Mapping[str, Mapping[bool, AlignmentByHead]], axes: Iterable[Axes] | None = None
+    scores: Mapping[str, Mapping[bool, AlignmentByHead]],
+    axes: Iterable[Axes] | None = None,
+    kinds: Mapping[str, str] | None = None,
 ) -> tuple[Axes, Axes]:
     """Figure 4: AER of each layer, scores[model][shifted]; solid the best head, dashed the layer attention."""
     normal, shifted = panels(2, axes, height=2.9)
-    styles = line_styles(scores)
+    styles = line_styles(scores, kinds)
     for axes_, is_shifted, title in (
         (normal, False, "normal attention, α"),
         (shifted, True, "shifted attention, α[1:]"),
@@ -48,7 +50,7 @@ def error_rate_by_layer(
             draw_layers(axes_, layers, styles[name], DASHED, f"{name}, layer attention")
         finish_panel(axes_, title)
     normal.set_ylabel("AER (%), lower is better", fontsize=TEXT)
-    model_legend((normal, shifted), scores, solid="best head", dashed="layer attention")
+    model_legend((normal, shifted), scores, solid="best head", dashed="layer attention", kinds=kinds)
     return normal, shifted
 
 
@@ -57,7 +59,7 @@ def diversity_by_layer(summaries: Summaries, axes: Iterable[Axes] | None = None)
     drawn = _by_type(summaries, lambda summary: summary.diversity, axes)
     drawn[0].set_ylabel("JS divergence over heads", fontsize=TEXT)
     drawn[0].set_ylim(bottom=0)
-    model_legend(drawn, summaries)
+    model_legend(drawn, summaries, kinds=kinds_of(summaries))
     return drawn
 
 
@@ -71,9 +73,9 @@ def null_rate_by_layer(
     drawn[0].set_ylabel("null rate", fontsize=TEXT)
     drawn[0].set_ylim(bottom=-0.02)
     if shuffled is None:
-        model_legend(drawn, true)
+        model_legend(drawn, true, kinds=kinds_of(true))
     else:
-        model_legend(drawn, true, solid="true pairs", dashed="shuffled pairs")
+        model_legend(drawn, true, solid="true pairs", dashed="shuffled pairs", kinds=kinds_of(true))
     return drawn
 
 
@@ -82,7 +84,7 @@ def sink_by_layer(summaries: Summaries, axes: Iterable[Axes] | None = None) -> t
     drawn = _by_type(summaries, lambda summary: summary.sink_mass.mean(dim=-1), axes, types=("encoder", "cross"))
     drawn[0].set_ylabel("share of attention on </s>", fontsize=TEXT)
     drawn[0].set_ylim(-0.03, 1.03)
-    model_legend(drawn, summaries)
+    model_legend(drawn, summaries, kinds=kinds_of(summaries))
     return drawn
 
 
@@ -97,7 +99,7 @@ def _by_type(
     if not summaries:
         raise ValueError("no model was given, so there is nothing to draw")
     drawn = panels(len(types), axes)
-    styles = line_styles(summaries)
+    styles = line_styles(summaries, kinds_of(summaries))
     for axes_, type in zip(drawn, types, strict=True):
         for name, by_type in summaries.items():
             draw_layers(axes_, values(by_type[type]).tolist(), styles[name], line, name + suffix)
@@ -123,12 +125,22 @@ def finish_panel(axes: Axes, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def model_legend(drawn: Sequence[Axes], names: Iterable[str], solid: str = "", dashed: str = "") -> None:
+def kinds_of(summaries: Summaries) -> dict[str, str]:
+    """The kind of each model's cross attention, which decides its colour."""
+    return {name: by_type["cross"].kind for name, by_type in summaries.items()}
+
+
+def model_legend(
+    drawn: Sequence[Axes],
+    names: Iterable[str],
+    solid: str = "",
+    dashed: str = "",
+    kinds: Mapping[str, str] | None = None,
+) -> None:
     """One legend below all panels: a coloured marker for each model, then what solid and dashed mean."""
-    names = list(names)
     handles = [
         Line2D([], [], color=style.color, marker=style.marker, markersize=style.size, label=name, **LINE)
-        for name, style in line_styles(names).items()
+        for name, style in line_styles(names, kinds).items()
     ]
     for text, line in ((solid, SOLID), (dashed, DASHED)):
         if text:

@@ -16,20 +16,22 @@ FILLS: dict[str, Any] = {"null_rate": "full", "log_prob": "none", "both": "left"
 NAMES = {"null_rate": "null rate", "log_prob": "log-probability", "both": "both ranks"}
 
 
-def detection_by_noise(detection: Mapping[str, Detection], axes: Axes | None = None) -> Axes:
+def detection_by_noise(
+    detection: Mapping[str, Detection], axes: Axes | None = None, kinds: Mapping[str, str] | None = None
+) -> Axes:
     """AUROC of each measure of each model for each kind of noise; ½ is chance, 1 tells every pair apart."""
     if not detection:
         raise ValueError("no model was given, so there is nothing to draw")
     axes = axes or new_figure(height=2.8).subplots()
-    kinds = list(dict.fromkeys(kind for by_kind in detection.values() for kind in by_kind))
+    noises = list(dict.fromkeys(kind for by_kind in detection.values() for kind in by_kind))
     measures = list(dict.fromkeys(m for by_kind in detection.values() for by in by_kind.values() for m in by))
-    styles = line_styles(detection)
+    styles = line_styles(detection, kinds)
     markers = len(detection) * len(measures)
     for i, (name, by_kind) in enumerate(detection.items()):
         for j, measure in enumerate(measures):
             offset = (i * len(measures) + j + 0.5) / markers * 0.7 - 0.35
-            positions = [k + offset for k, kind in enumerate(kinds) if measure in by_kind.get(kind, {})]
-            values = [by_kind[kind][measure] for kind in kinds if measure in by_kind.get(kind, {})]
+            positions = [k + offset for k, kind in enumerate(noises) if measure in by_kind.get(kind, {})]
+            values = [by_kind[kind][measure] for kind in noises if measure in by_kind.get(kind, {})]
             axes.plot(
                 positions,
                 values,
@@ -41,8 +43,8 @@ def detection_by_noise(detection: Mapping[str, Detection], axes: Axes | None = N
                 label=f"{name}, {NAMES.get(measure, measure)}",
             )
     axes.axhline(0.5, color="0.6", linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(kinds)), kinds, fontsize=SMALL)
-    axes.set_xlim(-0.5, len(kinds) - 0.5)
+    axes.set_xticks(range(len(noises)), noises, fontsize=SMALL)
+    axes.set_xlim(-0.5, len(noises) - 0.5)
     lowest = min([0.5, *(value for by_kind in detection.values() for by in by_kind.values() for value in by.values())])
     axes.set_ylim(lowest - 0.04, 1.03)
     axes.set_ylabel("AUROC", fontsize=TEXT)

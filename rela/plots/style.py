@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,21 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from rela.attention.kinds import PRESETS
 from rela.files import replacing
 
 # Okabe and Ito (2008), yellow left out: it is too faint for lines on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+KIND_COLORS = {
+    "rela-g": PALETTE[0],
+    "softmax": PALETTE[1],
+    "sparsemax": PALETTE[2],
+    "entmax15": PALETTE[3],
+    "relu-rms": PALETTE[4],
+    "rela-i": PALETTE[5],
+    "relu": PALETTE[6],
+}
+"""The colour of an attention kind, the same in every figure."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SOLID: Any = "-"
 DASHED: Any = (0, (4, 2))
@@ -56,17 +70,37 @@ class LineStyle:
     """Of the marker: smaller from model to model, so that equal values show one inside the other."""
 
 
-def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
-    """A style for each name, in order; beyond seven the colours repeat with other markers."""
+def line_styles(names: Iterable[str], kinds: Mapping[str, str] | None = None) -> dict[str, LineStyle]:
+    """A style for each name: the first of an attention kind has the kind's colour, the others those that are left.
+
+    `kinds` are the kinds of the names; of one that is not there, it is the kind that the name tells. Beyond seven the
+    colours repeat with other markers.
+    """
     names = list(names)
-    return {
-        name: LineStyle(
-            PALETTE[i % len(PALETTE)],
-            MARKERS[(i + i // len(PALETTE)) % len(MARKERS)],
-            min(4.5 * 1.25 ** (len(names) - 1 - i), 9.0),
-        )
-        for i, name in enumerate(names)
-    }
+    colors: dict[str, str] = {}
+    for name in names:
+        color = KIND_COLORS.get((kinds or {}).get(name) or kind_in(name))
+        if color is not None and color not in colors.values():
+            colors[name] = color
+    free = iter([color for color in PALETTE if color not in colors.values()])
+    again = cycle(PALETTE)
+    uses: Counter[str] = Counter()
+    styles = {}
+    for i, name in enumerate(names):
+        color = colors.get(name) or next(free, None) or next(again)
+        marker = MARKERS[(PALETTE.index(color) + uses[color]) % len(MARKERS)]
+        uses[color] += 1
+        styles[name] = LineStyle(color, marker, min(4.5 * 1.25 ** (len(names) - 1 - i), 9.0))
+    return styles
+
+
+def kind_in(name: str) -> str:
+    """The attention kind that a model's name tells, such as rela-g of "rela-g, base"; empty if it tells none."""
+    if name in PRESETS:
+        return name
+    words = name.lower()
+    found = [kind for kind in KIND_COLORS if re.search(rf"(?<![a-z0-9]){kind}(?![a-z0-9])", words)]
+    return max(found, key=len, default="")
 
 
 def new_figure(width: float = PAGE_WIDTH, height: float = 2.6) -> Figure:

@@ -93,7 +93,7 @@ def draw_sparsity(report: Report, selection: Selection) -> Drawing:
 def draw_error_rate(report: Report, selection: Selection) -> Drawing:
     from rela.plots.layers import error_rate_by_layer
 
-    return error_rate_by_layer(report.alignment)[0]
+    return error_rate_by_layer(report.alignment, kinds=report.kinds)[0]
 
 
 def draw_diversity(report: Report, selection: Selection) -> Drawing:
@@ -117,7 +117,7 @@ def draw_sink(report: Report, selection: Selection) -> Drawing:
 def draw_noise(report: Report, selection: Selection) -> Drawing:
     from rela.plots.noise import detection_by_noise
 
-    return detection_by_noise({name: model.detection for name, model in report.models.items()})
+    return detection_by_noise({name: model.detection for name, model in report.models.items()}, kinds=report.kinds)
 
 
 REGISTRY: tuple[Figure | Table, ...] = (
@@ -148,7 +148,7 @@ REGISTRY: tuple[Figure | Table, ...] = (
         "Each target word is linked to the source word it weighs most, and the links are compared with gold links: the "
         "alignment error rate, lower is better. Normal attention reads the step that writes the word, shifted "
         "attention the step that has the word as its input. The layer attention is the mean over heads. AoL is the "
-        "mean over layers for layer attention, AoH for the best head of each layer, in per cent.",
+        "mean over layers for layer attention, AoH for the best head of each layer.",
         (ALIGNMENT,),
         draw_error_rate,
         "figure4_aer",
@@ -214,8 +214,8 @@ REGISTRY: tuple[Figure | Table, ...] = (
     Figure(
         "heads",
         "What single heads do (Figures 7 to 9)",
-        "Rows are target words, columns source words. Colour is scaled by each head's own largest weight, white is a "
-        "weight of exactly zero, and a hatched row is a word for which the head looks at nothing.",
+        "Rows are target words, columns source words. Colour is scaled by each head's own largest weight, a weight of "
+        "exactly zero is left empty, and a hatched row is a word for which the head looks at nothing.",
         (EXAMPLES,),
         draw_heads,
         several=heads_pictures,
@@ -223,7 +223,8 @@ REGISTRY: tuple[Figure | Table, ...] = (
     Figure(
         "overview",
         "All heads of a model",
-        "Every head as a small matrix, layers down and heads across, in the same colours.",
+        "Every head as a small matrix, layers down and heads across, in the same colours; below it the share of words "
+        "for which it looks at nothing.",
         (EXAMPLES,),
         draw_overview,
         several=overview_pictures,

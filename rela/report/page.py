@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rela.files import write_text
 from rela.report.figures import FIGURES, REGISTRY, TABLES, Figure, Table, table_rows
 from rela.report.plot_command import PlotCommand
 from rela.report.results import Report
-from rela.report.web_page import command, heading, link, page, paragraph, picture, table
+from rela.report.rows import Row
+from rela.report.web_page import command, contents, heading, link, page, paragraph, picture, table
+
+RATE = re.compile(r"(^|_)(aer|aol|aoh)(_|$)")
+"""The columns that hold an alignment error rate: fractions in files, per cent on the page."""
+FILES = "All tables"
 
 SUMMARY_COLUMNS = {
     "model": "model",
@@ -26,11 +32,11 @@ SUMMARY_COLUMNS = {
 
 def write_page(report: Report, out: Path, plot: PlotCommand | None = None) -> None:
     """Write index.html, which shows the pictures that lie beside it."""
-    write_text(out / "index.html", page("What attention does", page_parts(report, plot)))
+    write_text(out / "index.html", page("What attention does", [*summary_parts(report), *page_parts(report, plot)]))
 
 
-def page_parts(report: Report, plot: PlotCommand | None) -> Iterator[str]:
-    """The page, part by part: a summary, figures, tables, files."""
+def summary_parts(report: Report) -> Iterator[str]:
+    """What was measured, the main measures, and the contents of the page."""
     settings = report.settings
     names = ", ".join(report.models)
     yield paragraph(
@@ -41,26 +47,36 @@ def page_parts(report: Report, plot: PlotCommand | None) -> Iterator[str]:
     if settings.get("command"):
         yield command(str(settings["command"]))
     rows = [{column: row[column] for column in SUMMARY_COLUMNS if column in row} for row in report.table()]
-    yield table(rows, SUMMARY_COLUMNS)
-    for figure in FIGURES.values():
-        if report.has(figure.needs):
-            yield from figure_parts(figure, report, plot)
-    for entry in REGISTRY:
-        if isinstance(entry, Table) and entry.title and (found := table_rows(entry.key, report)):
-            yield from (heading(entry.title), paragraph(entry.sentence), table(found))
-    yield heading("All tables")
+    yield with_rates(rows, SUMMARY_COLUMNS)
+    yield contents([entry.title for entry in (*shown_figures(report), *shown_tables(report))] + [FILES])
+
+
+def shown_figures(report: Report) -> list[Figure]:
+    """The figures that the report has pictures of."""
+    return [figure for figure in FIGURES.values() if report.has(figure.needs) and list(figure.pictures(report))]
+
+
+def shown_tables(report: Report) -> list[Table]:
+    """The tables that have a heading of their own, and rows."""
+    return [entry for entry in REGISTRY if isinstance(entry, Table) and entry.title and table_rows(entry.key, report)]
+
+
+def page_parts(report: Report, plot: PlotCommand | None) -> Iterator[str]:
+    """The page, part by part: figures, tables, files."""
+    for figure in shown_figures(report):
+        yield from figure_parts(figure, report, plot)
+    for entry in shown_tables(report):
+        yield from (heading(entry.title), paragraph(entry.sentence), with_rates(table_rows(entry.key, report)))
+    yield heading(FILES)
     files = [*(f"{name}.csv" for name in TABLES if table_rows(name, report)), "report.json"]
     yield f"<ul>{''.join(f'<li>{link(name, name)}</li>' for name in files)}</ul>"
 
 
 def figure_parts(figure: Figure, report: Report, plot: PlotCommand | None) -> Iterator[str]:
     """One figure: title, sentence, pictures with their commands, tables."""
-    pictures = list(figure.pictures(report))
-    if not pictures:
-        return
     yield heading(figure.title)
     yield paragraph(figure.sentence)
-    for item in pictures:
+    for item in figure.pictures(report):
         yield picture(f"{item.file}.png", item.caption, f"{item.file}.svg")
         if plot is not None and figure.plotted:
             yield command(plot.words(figure, item))
@@ -68,4 +84,10 @@ def figure_parts(figure: Figure, report: Report, plot: PlotCommand | None) -> It
     shown += [entry.key for entry in REGISTRY if isinstance(entry, Table) and entry.below == figure.key]
     for name in shown:
         if found := table_rows(name, report):
-            yield table(found)
+            yield with_rates(found)
+
+
+def with_rates(rows: Sequence[Row], names: dict[str, str] | None = None) -> str:
+    """Rows as a table, alignment error rates in per cent."""
+    rates = [column for row in rows for column in row if RATE.search(column)]
+    return table(rows, names, percent=rates)

@@ -70,6 +70,11 @@ class Report:
         return self.parts.issuperset(parts)
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each model's cross attention, which decides its colour in every figure."""
+        return {name: model.kinds["cross"] for name, model in self.models.items()}
+
+    @property
     def true(self) -> dict[str, dict[str, AttentionSummary]]:
         """The summary of each attention type of each model on true pairs."""
         return {name: model.true for name, model in self.models.items()}

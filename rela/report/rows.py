@@ -79,12 +79,12 @@ def error_rate_rows(report: Report) -> Iterator[Row]:
 
 
 def average_error_rows(report: Report) -> Iterator[Row]:
-    """Table 5: the mean over layers, in per cent."""
+    """Table 5: the mean over layers, as fractions like every AER in these tables."""
     for name, alignment in report.alignment.items():
         row: Row = {"model": name}
         for way, shifted in WAYS.items():
-            row[f"{way}_aol"] = 100 * alignment[shifted].average_of_layers
-            row[f"{way}_aoh"] = 100 * alignment[shifted].average_of_best_heads
+            row[f"{way}_aol"] = alignment[shifted].average_of_layers
+            row[f"{way}_aoh"] = alignment[shifted].average_of_best_heads
         yield row
 
 

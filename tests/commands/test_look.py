@@ -30,7 +30,7 @@ def test_analyse_compares_models(call, lab, tmp_path, monkeypatch):
     with open(out / "table5_aer.csv", newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["model"] for row in table] == ["rela-g", "plain"]
-    assert all(0 <= float(row["shifted_aoh"]) <= 100 for row in table)
+    assert all(0 <= float(row["shifted_aoh"]) <= 1 for row in table)
 
 
 def test_pairs_that_cannot_be_measured_are_left_out_and_named(call, lab, tmp_path):

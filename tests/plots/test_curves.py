@@ -30,6 +30,22 @@ def test_the_lines_are_the_log(tmp_path):
     assert list(speeds.get_lines()[0].get_ydata()) == [2.0, 3.0]
 
 
+def test_labels_of_the_axes_do_not_overlap(tmp_path):
+    rows = [{**ROWS[0], "step": 250 * i, "nll": 9.0 / (1 + i)} for i in range(1, 60)]
+    bleu = [{"event": "bleu", "step": 12500, "bleu": 31.5, "signature": "nrefs:1"}]
+    losses, _ = training_curves({"one": [*rows, *bleu]})
+    losses.figure.draw_without_rendering()
+    for axes in losses.figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            labels = [*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)]
+            boxes = [label.get_window_extent() for label in labels if label.get_text()]
+            low, high = sorted(axis.get_view_interval())
+            places = [*axis.get_majorticklocs(), *axis.get_minorticklocs()]
+            seen = [box for box, place in zip(boxes, places, strict=False) if low <= place <= high]
+            assert len(seen) >= 2
+            assert not any(box.overlaps(other) for i, box in enumerate(seen) for other in seen[:i])
+
+
 def test_bleu_is_drawn_where_it_was_logged(tmp_path):
     rows = [*ROWS, {"event": "bleu", "step": 200, "bleu": 31.5, "signature": "nrefs:1"}]
     losses, speeds = training_curves({"a": read_log(write(tmp_path / "a", rows)), "b": ROWS})

@@ -44,7 +44,9 @@ def test_a_null_row_is_hatched_over_its_whole_width(make_record):
     assert bands(heatmap(record, 0, 0)) == []
     legend = [text.get_text() for text in figure_of(heatmap(record, 0, 1)).legends[0].get_texts()]
     assert any("null row" in text for text in legend)
-    assert "50% null" in heatmap(record, 0, 1).get_title()
+    ramp = figure_of(heatmap(record, 0, 1)).legends[0].findobj(Rectangle)
+    assert len({patch.get_facecolor() for patch in ramp}) > 8, "colours from the smallest to the largest weight"
+    assert "50 % null" in heatmap(record, 0, 1).get_title()
 
 
 def test_a_row_with_one_piece_that_looks_is_no_null_row(make_record):

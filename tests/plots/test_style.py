@@ -5,11 +5,12 @@ import sys
 from xml.etree import ElementTree
 
 import matplotlib
+import numpy as np
 import pytest
 
-from rela.plots.heads import heads_of_layer
+from rela.plots.heads import heads_of_layer, small_multiples
 from rela.plots.heatmap import heatmap
-from rela.plots.style import figure_of, save_figure
+from rela.plots.style import KIND_COLORS, figure_of, kind_in, line_styles, save_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -48,6 +49,35 @@ def test_no_label_is_cut_off(make_record, tmp_path):
             box = label.get_window_extent()
             assert box.x0 >= 0, label
             assert box.x1 <= figure.bbox.width, label
+
+
+@pytest.mark.parametrize("draw", [heads_of_layer, lambda record, layer, **options: small_multiples(record, **options)])
+def test_titles_are_whole_and_apart(make_record, draw):
+    """With few words and a long name of the model, where the titles have least room."""
+    record = make_record(None, "cross", ("▁a", "</s>"), ("▁b", "</s>"))
+    drawn = list(np.ravel(draw(record, 0, title="a model of a very long name, layer 1, " * 5)))
+    figure = figure_of(drawn[0])
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for axes in drawn for text in (axes.title, axes.xaxis.label) if text.get_text()]
+    assert boxes
+    for box in (*boxes, figure._suptitle.get_window_extent()):
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert box.y1 <= figure.bbox.height
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+
+
+def test_a_kind_has_one_colour_everywhere():
+    blue, orange = KIND_COLORS["rela-g"], KIND_COLORS["softmax"]
+    for names in (["rela-g", "softmax"], ["softmax", "rela-g"], ["other", "Softmax, base", "runs/rela-g"]):
+        styles = line_styles(names)
+        assert {styles[name].color for name in names if "oftmax" in name} == {orange}
+        assert {styles[name].color for name in names if "rela-g" in name} == {blue}
+        assert len({style.color for style in styles.values()}) == len(names)
+    assert line_styles(["a", "b"], {"a": "softmax", "b": "rela-g"})["b"].color == blue
+    assert kind_in("rela-g-leaky") == "rela-g-leaky"  # a kind of its own, and not rela-g
+    assert kind_in("relaxed") == ""
 
 
 def test_a_format_nobody_can_write_leaves_nothing(make_record, tmp_path):
