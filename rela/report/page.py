@@ -48,7 +48,8 @@ def summary_parts(report: Report) -> Iterator[str]:
         yield command(str(settings["command"]))
     rows = [{column: row[column] for column in SUMMARY_COLUMNS if column in row} for row in report.table()]
     yield with_rates(rows, SUMMARY_COLUMNS)
-    yield contents([entry.title for entry in (*shown_figures(report), *shown_tables(report))] + [FILES])
+    figures, tables = shown_figures(report), shown_tables(report)
+    yield contents([*(figure.title for figure in figures), *(entry.title for entry in tables), FILES])
 
 
 def shown_figures(report: Report) -> list[Figure]:
