@@ -12,7 +12,9 @@ Link = tuple[int, int]  # (source word, target word), both counted from 0
 
 FORMATS = ("auto", "talp", "pharaoh", "naacl")
 ENOUGH_TO_WARN = 10  # sentences: if none of so many links its first word, words are counted from 1
-MOST_SENTENCES = 10_000_000  # a NAACL sentence number beyond this is a broken file, not a corpus
+MOST_SENTENCES = 10_000_000  # a NAACL sentence number beyond this is a broken file, not a corpus,
+SPARSEST = 1000  # and so is one beyond this many times the sentences that have links: a line must not become millions
+LONGEST_LINE = 1 << 24  # bytes
 
 _TALP = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
 _NAACL = re.compile(
@@ -94,7 +96,9 @@ def _lines(path: Path) -> list[str]:
     """The lines of a file without their ends; invalid UTF-8 is an error with its line."""
     lines = []
     with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
+            if len(line) == LONGEST_LINE:
+                raise ValueError(f"{path}:{number}: a line over {LONGEST_LINE >> 20} MiB is not one of links")
             try:
                 lines.append(line.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError:
@@ -137,6 +141,9 @@ def _read_naacl(
         if source >= 0 and target >= 0:
             links.append((source, target, match[4] != "P"))
     if sentences:
+        if max(sentences) > SPARSEST * len(sentences):
+            named = f"sentence number {max(sentences)}, and {len(sentences)} of them have links"
+            raise ValueError(f"{path}: {named}; wanted links of one sentence in {SPARSEST}, at least")
         for sentence in range(0 if 0 in sentences else 1, max(sentences) + 1):
             yield sentences.get(sentence, [])
 

@@ -109,3 +109,18 @@ def test_a_file_that_counts_from_1_is_told_from_one_that_counts_from_0(tmp_path)
         read_links(path, one_based=True)
         path.write_text("1-1 2p3\n" * 9 + "0-1\n", encoding="utf-8")
         read_links(path)
+
+
+def test_a_short_file_does_not_become_millions_of_sentences(tmp_path):
+    path = tmp_path / "links"
+    path.write_text("1 1 1\n9999999 1 1\n")
+    with pytest.raises(ValueError, match="sentence number 9999999, and 2 of them have links") as caught:
+        read_links(path, one_based=True)
+    assert "\n" not in str(caught.value)
+    path.write_text("1 1 1\n2000 1 1\n")
+    assert len(read_links(path, one_based=True)) == 2000
+
+
+def test_what_never_ends_is_refused():
+    with pytest.raises(ValueError, match="a line over 16 MiB"):
+        read_links("/dev/zero")

@@ -28,6 +28,8 @@ from rela.data.archives import unpack
 from rela.data.corpus import raw_lines, read_pairs
 from rela.data.prepare import prepare
 from rela.data.shards import PreparedCorpus
+from rela.data.subwords import Subwords, pack_models
+from rela.evaluation.link_files import GoldLinks, naacl, pharaoh, read_links, talp
 from rela.model.folder import CONFIG, WEIGHTS, load_folder, unique_weights
 from rela.plots.curves import read_log
 from rela.training.checkpoint import OPTIMISER, PROGRESS, Checkpoints
@@ -47,6 +49,7 @@ JSON = r"""{ } [ ] , : " \ null true NaN -Infinity 1e999 -1 0 999999999999999999
 PIECES = {
     "yaml": [*YAML.split(), "\n", "\t", "\n  ", "\0", "\ufeff", "\u2028"],
     "json": [*JSON.split(), "\n", "\0"],
+    "links": ["0-0", "1p2", "-", "p", "9", "999999999", "0001 1 1 S", "P", " ", "\n", "\t", "\r", ".5", "1e9", "٣-٣"],
     "bytes": ["\0", "\0\0\0\0", "\n", "PK\x03\x04", "\x1f\x8b", "\x28\xb5\x2f\xfd", "\xfd7zXZ"],
 }
 """What files of a format are made of, which random bytes seldom hit."""
@@ -178,6 +181,28 @@ def manifest(folder: Path) -> Target:
     return Target(directory / "meta.json", read, "json")
 
 
+LINKS = [GoldLinks(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (3, 3)})) for _ in range(12)]
+
+
+def links_file(format: str, lines: list[str], one_based: bool) -> Callable[[Path], Target]:
+    def make(folder: Path) -> Target:
+        path = folder / f"links.{format}"
+        path.write_text("\n".join(lines) + "\n")
+
+        def read() -> object:
+            return read_links(path, one_based), read_links(path, not one_based, flip=True, format=format)
+
+        return Target(path, read, "links")
+
+    return make
+
+
+def two_vocabularies(folder: Path) -> Target:
+    path = folder / "two.model"
+    pack_models(subwords(), subwords()).save(path)
+    return Target(path, lambda: Subwords.load(path).source.encode("a dog"), "bytes")
+
+
 TEXT = "".join(f"line {number}\n" for number in range(300)).encode()
 
 
@@ -227,6 +252,10 @@ TARGETS = {
     "log": log_file,
     "progress": progress_file,
     "manifest": manifest,
+    "talp": links_file("talp", [talp(gold) for gold in LINKS], one_based=False),
+    "pharaoh": links_file("pharaoh", [pharaoh(gold.sure) for gold in LINKS], one_based=False),
+    "naacl": links_file("naacl", list(naacl(LINKS)), one_based=True),
+    "vocabularies": two_vocabularies,
     "text": text_file,
     "gz": compressed(".gz", gzip.compress),
     "xz": compressed(".xz", lzma.compress),
