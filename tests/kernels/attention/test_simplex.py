@@ -233,12 +233,16 @@ def test_random_cases(case):
         for heads, rows in ((Hk * group, T), (Hk, S), (Hk, S))
     )
     scale = choose.choice([0.5, 1.0, 3.0]) * D**-0.5
+    # The gradient is p^(2-α), steep where p is nearly zero: the error in float32 is that of one such weight, and three
+    # TF32 products round another one than a float32 product does. In half precision all are rounded much more.
+    slack = 4.0 if dtype == torch.float32 else 2.0
     assert_as_exact_as(
         lambda *x: simplex_attention(*x, scale=scale, activation=activation, **visibility),
         lambda *x: equation(*x, activation, scale=scale, **visibility),
         q,
         k,
         v,
+        slack=slack,
     )
 
 
