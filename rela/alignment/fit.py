@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,6 +87,7 @@ def train_module(
 ) -> Fit:
     """The trained aligner of one model: a module for every layer is trained at once, and the best one kept."""
     encoded = [encode(translator, source, target, tokenised) for source, target in pairs]
+    targets = [targets_of(*sides, *links) for sides, *links in zip(encoded, taken, offered, strict=True)]
     order = list(range(len(pairs)))
     random = Random(seed)
     random.shuffle(order)
@@ -104,7 +106,7 @@ def train_module(
         with torch.no_grad():
             states, memory, inside = decoder_states(translator, batch)
         room = states[0].size(1), inside.size(1)
-        wanted, counted = targets_of(batch, [taken[i] for i in indices], [offered[i] for i in indices], room)
+        wanted, counted = batch_targets([targets[i] for i in indices], room)
         wanted, counted = wanted.to(memory.device), counted.to(memory.device)
         each = [module(state, memory, inside) for module, state in zip(modules, states, strict=True)]
         # 0 · log 0 is 0 here: what is outside a sentence is not wanted
@@ -134,30 +136,50 @@ def train_module(
     return Fit(aligner, tuple(means.tolist()))
 
 
-def targets_of(
-    batch: Sequence[tuple[Encoded, Encoded]],
-    taken: Sequence[frozenset[Link]],
-    offered: Sequence[frozenset[Link]],
-    room: tuple[int, int],
-) -> tuple[Tensor, Tensor]:
-    """What is to be learnt [B, T, S], a distribution over source subwords for each target subword, and where [B, T].
+class Targets(NamedTuple):
+    """What is to be learnt of one pair: a share for each of some (target, source) subwords, and the rows that count."""
+
+    rows: Tensor
+    columns: Tensor
+    shares: Tensor
+    counted: Tensor
+
+
+def targets_of(source: Encoded, target: Encoded, taken: frozenset[Link], offered: frozenset[Link]) -> Targets:
+    """A distribution over source subwords for each target subword.
 
     A target word's subwords share out their probability evenly over the subwords of all source words it is linked to.
-    `room` is (T, S), padding included.
     """
-    wanted, counted = torch.zeros(len(batch), *room), torch.zeros(len(batch), room[0], dtype=torch.bool)
-    for number, ((source, target), links, all_links) in enumerate(zip(batch, taken, offered, strict=True)):
-        columns: dict[int, list[int]] = {}
-        for position, word in enumerate(word_index(source.pieces)):
-            columns.setdefault(word, []).append(position)
-        of_word: dict[int, list[int]] = {}
-        for s, t in sorted(links):
-            of_word.setdefault(t, []).extend(columns[s])
-        left_out = {t for _, t in all_links} - of_word.keys()
-        for row, word in enumerate(word_index(target.pieces)):
-            if word in left_out:
-                continue
-            places = of_word.get(word, [len(source.ids)])  # </s> for a word without a link
-            wanted[number, row, places] = 1 / len(places)
-            counted[number, row] = True
+    columns: dict[int, list[int]] = {}
+    for position, word in enumerate(word_index(source.pieces)):
+        columns.setdefault(word, []).append(position)
+    of_word: dict[int, list[int]] = {}
+    for s, t in sorted(taken):
+        of_word.setdefault(t, []).extend(columns[s])
+    left_out = {t for _, t in offered} - of_word.keys()
+    found: list[tuple[int, int, float]] = []
+    counted = []
+    for row, word in enumerate(word_index(target.pieces)):
+        if word in left_out:
+            continue
+        places = of_word.get(word, [len(source.ids)])  # </s> for a word without a link
+        found += [(row, column, 1 / len(places)) for column in places]
+        counted.append(row)
+    rows, across, shares = zip(*found, strict=True) if found else ((), (), ())
+    long = torch.int64
+    return Targets(
+        torch.tensor(rows, dtype=long), torch.tensor(across, dtype=long), torch.tensor(shares),
+        torch.tensor(counted, dtype=long),
+    )  # fmt: skip
+
+
+def batch_targets(parts: Sequence[Targets], room: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The targets of a batch, [B, T, S], and where they count, [B, T]; `room` is (T, S), padding included."""
+    wanted, counted = torch.zeros(len(parts), *room), torch.zeros(len(parts), room[0], dtype=torch.bool)
+    pair = torch.arange(len(parts))
+    of_shares = pair.repeat_interleave(torch.tensor([len(part.rows) for part in parts]))
+    of_rows = pair.repeat_interleave(torch.tensor([len(part.counted) for part in parts]))
+    rows, columns, shares, counts = (torch.cat(field) for field in zip(*parts, strict=True))
+    wanted[of_shares, rows, columns] = shares
+    counted[of_rows, counts] = True
     return wanted, counted

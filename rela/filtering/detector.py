@@ -1,9 +1,11 @@
-"""One number for how bad a sentence pair is: a logistic regression fitted on noise made on purpose, without labels.
+"""One number for how bad a sentence pair is: two logistic regressions fitted on noise made on purpose, without labels.
 
-    score = σ(w · z + b)     z = clip((features − mean) / deviation, ±5)
+    score = (σ(w · z + b) + σ(u · z + c)) / 2     z = clip((features − mean) / deviation, ±5)
 
 The features are those of one model, or of two models of opposite directions. Trusted pairs are made noisy in every way
-of `rela.filtering.noise`; the regression tells the noisy from the trusted ones. It is kept in the model folder.
+of `rela.filtering.noise`. The first regression tells the noisy from the trusted ones; the second tells pairs whose
+whole target is wrong from all others, so that a translation that says something else is worse than one that leaves
+something out. Both are kept in the model folder.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ PENALTY = 1.0
 """On the squared weights, beside a loss that is a sum over pairs."""
 LARGEST = 5.0
 DOMAINS = ("other", "same")
+UNRELATED = ("shuffled", "wrong-language")
+"""Kinds of noise that leave nothing of the translation."""
 TRUSTED = 1000
 """Trusted pairs a detector is fitted on, unless told otherwise."""
 FALSE_ALARMS = {"notice": 0.05, "warn": 0.01}
@@ -46,7 +50,11 @@ class Detector:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     weights: tuple[float, ...]
+    """w, and `bias` b, of bad pairs."""
     bias: float
+    unrelated_weights: tuple[float, ...]
+    """u, and `unrelated_bias` c, of pairs whose whole target is wrong."""
+    unrelated_bias: float
     domain: str = "same"
     """Of the pairs to be checked: "same" as the trusted ones, or "other", where log-probabilities have no weight."""
     references: tuple[str, ...] = ("", "")
@@ -65,7 +73,13 @@ class Detector:
     def score(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """[N], of features [N, F]: from 0 to 1, high is bad."""
         z = np.clip((features - np.array(self.mean)) / np.array(self.deviation), -LARGEST, LARGEST)
-        return np.asarray(1 / (1 + np.exp(-(z @ np.array(self.weights) + self.bias))))
+        bad = logistic(z @ np.array(self.weights) + self.bias)
+        unrelated = logistic(z @ np.array(self.unrelated_weights) + self.unrelated_bias)
+        return np.asarray((bad + unrelated) / 2)
+
+
+def logistic(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
 def view_both(
@@ -150,14 +164,28 @@ def fit_detector(
     held: dict[str, NDArray[np.float64]],
     domain: str = "other",
 ) -> Detector:
-    """The regression over the first features, as many as there are names; `learnt` and `held` are [N, F] by kind."""
+    """The regressions over the first features, as many as there are names; `learnt` and `held` are [N, F] by kind."""
     learnt, held = ({kind: values[:, : len(names)] for kind, values in part.items()} for part in (learnt, held))
     clean = learnt["trusted"]
-    noisy = np.concatenate([values for kind, values in learnt.items() if kind != "trusted"])
-    deviation = np.concatenate([clean, noisy]).std(0)
-    scale = np.where(deviation > 1e-9, deviation, 1.0)
-    detector = Detector(names, tuple(clean.mean(0).tolist()), tuple(scale.tolist()), (0.0,) * len(names), 0.0, domain)
-    detector = fit_weights(detector, clean, noisy)
+    everything = np.concatenate(list(learnt.values()))
+    deviation = everything.std(0)
+    mean, scale = clean.mean(0), np.where(deviation > 1e-9, deviation, 1.0)
+    kinds = np.repeat(list(learnt), [len(values) for values in learnt.values()])
+    z = np.clip((everything - mean) / scale, -LARGEST, LARGEST)
+    if domain == "other":
+        z *= [name.removeprefix("reverse ") not in OF_DOMAIN for name in names]  # the penalty makes their weights 0
+    weights, bias = fit_weights(z, kinds != "trusted")
+    unrelated_weights, unrelated_bias = fit_weights(z, np.isin(kinds, UNRELATED))
+    detector = Detector(
+        names,
+        tuple(mean.tolist()),
+        tuple(scale.tolist()),
+        weights,
+        bias,
+        unrelated_weights,
+        unrelated_bias,
+        domain,
+    )
     scores = {kind: detector.score(values) for kind, values in held.items()}
     return replace(
         detector,
@@ -224,17 +252,11 @@ def by_word(values: NDArray[np.float64], pieces: Sequence[str], total: bool = Fa
     return [sum(each) if total else sum(each) / len(each) for each in found.values()]
 
 
-def fit_weights(
-    detector: Detector, clean: NDArray[np.float64], noisy: NDArray[np.float64], steps: int = 30
-) -> Detector:
-    """Weights and bias by Newton's method; all trusted pairs together count as much as all noisy ones."""
-    features = np.concatenate([clean, noisy])
-    z = np.clip((features - np.array(detector.mean)) / np.array(detector.deviation), -LARGEST, LARGEST)
-    if detector.domain == "other":
-        z *= [name.removeprefix("reverse ") not in OF_DOMAIN for name in detector.names]  # the penalty makes them 0
+def fit_weights(z: NDArray[np.float64], bad: NDArray[np.bool_], steps: int = 30) -> tuple[tuple[float, ...], float]:
+    """Weights and bias of features [N, F] by Newton's method; all bad pairs together count as much as all others."""
     z = np.concatenate([z, np.ones((len(z), 1))], axis=1)
-    label = np.repeat([0.0, 1.0], [len(clean), len(noisy)])
-    count = np.where(label == 1, len(label) / (2 * len(noisy)), len(label) / (2 * len(clean)))
+    label = bad.astype(np.float64)
+    count = np.where(bad, len(label) / (2 * max(bad.sum(), 1)), len(label) / (2 * max((~bad).sum(), 1)))
     penalty = np.full(z.shape[1], PENALTY)
     penalty[-1] = 1e-6  # the bias is free
     weights = np.zeros(z.shape[1])
@@ -246,7 +268,7 @@ def fit_weights(
         weights -= step
         if np.abs(step).max() < 1e-8:
             break
-    return replace(detector, weights=tuple(weights[:-1].tolist()), bias=float(weights[-1]))
+    return tuple(weights[:-1].tolist()), float(weights[-1])
 
 
 def save_detectors(folder: Path, detectors: dict[str, Detector]) -> None:
@@ -262,15 +284,21 @@ def load_detectors(folder: Path) -> dict[str, Detector]:
     if not path.is_file():
         return {}
     try:
-        return {name: read_detector(values) for name, values in json.loads(path.read_text(encoding="utf-8")).items()}
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if any("unrelated_weights" not in values for values in found.values()):
+            raise ModelFolderError(f"{path} was made by an older version; run rela check --calibrate again")
+        return {name: read_detector(values) for name, values in found.items()}
+    except ModelFolderError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFolderError(f"{path} is damaged: {error}") from None
 
 
 def read_detector(values: dict[str, Any]) -> Detector:
-    tuples = {name: tuple(values[name]) for name in ("names", "mean", "deviation", "weights", "references")}
+    fields = ("names", "mean", "deviation", "weights", "unrelated_weights")
+    tuples = {name: tuple(values[name]) for name in (*fields, "references")}
     detector = Detector(**{**values, **tuples})
-    sizes = {len(detector.names), len(detector.mean), len(detector.deviation), len(detector.weights)}
+    sizes = {len(getattr(detector, name)) for name in fields}
     if len(sizes) != 1:
         raise ValueError("names, means, deviations and weights are not equally many")
     return detector

@@ -5,7 +5,7 @@ import torch
 
 from rela.alignment.choose import Aligner, AlignmentChoice
 from rela.alignment.corpus import align_corpus
-from rela.alignment.fit import fit, targets_of
+from rela.alignment.fit import batch_targets, fit, targets_of
 from rela.analysis.capture import Encoded
 from tests.tiny_models import LAYERS, tiny_translator, toy_pairs
 
@@ -14,7 +14,7 @@ def test_links_become_distributions_over_subwords():
     source = Encoded([1, 2, 3], ("▁a", "b", "▁c"))
     target = Encoded([4, 5, 6, 7], ("▁x", "▁y", "z", "▁w"))
     taken, offered = frozenset({(0, 0), (0, 1), (1, 1)}), frozenset({(0, 0), (0, 1), (1, 1)})
-    wanted, counted = targets_of([(source, target)], [taken], [offered], (5, 6))
+    wanted, counted = batch_targets([targets_of(source, target, taken, offered)], (5, 6))
     third = 1 / 3
     assert torch.allclose(
         wanted[0, :4],
@@ -28,7 +28,7 @@ def test_links_become_distributions_over_subwords():
         ),
     )
     assert counted.tolist() == [[True, True, True, True, False]]
-    _, counted = targets_of([(source, target)], [taken], [offered | {(1, 2)}], (5, 6))
+    _, counted = batch_targets([targets_of(source, target, taken, offered | {(1, 2)})], (5, 6))
     assert counted.tolist() == [[True, True, True, False, False]], "a link that was left out is not learnt as null"
 
 

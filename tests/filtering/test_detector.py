@@ -13,6 +13,7 @@ from rela.filtering.detector import (
     detector_fingerprint,
     detector_for,
     features_of,
+    fit_detector,
     fit_weights,
     load_detectors,
     names_of,
@@ -34,14 +35,27 @@ def detectors():
 def test_the_regression_finds_a_direction_and_leaves_noise_alone():
     random = np.random.default_rng(1)
     clean, noisy = random.normal(size=(400, 3)), random.normal((3.0, 0.0, -1.5), size=(200, 3))
-    blank = Detector(("a", "b", "c"), (0.0,) * 3, (1.0,) * 3, (0.0,) * 3, 0.0)
-    fitted = fit_weights(blank, clean, noisy)
-    assert fitted.weights[0] > 5 * abs(fitted.weights[1])
-    assert fitted.weights[2] < -3 * abs(fitted.weights[1])
+    weights, bias = fit_weights(np.concatenate([clean, noisy]), np.repeat([False, True], [400, 200]))
+    assert weights[0] > 5 * abs(weights[1])
+    assert weights[2] < -3 * abs(weights[1])
+    fitted = Detector(("a", "b", "c"), (0.0,) * 3, (1.0,) * 3, weights, bias, weights, bias)
     scores = fitted.score(np.concatenate([clean, noisy]))
     assert auroc(scores[:400], scores[400:]) > 0.97
     assert 0.4 < (scores[:400].mean() + scores[400:].mean()) / 2 < 0.6, "both sides count alike"
     assert fitted.score(np.array([[1e9, 0.0, 0.0]])) == fitted.score(np.array([[5.0, 0.0, 0.0]])), "clipped"
+
+
+def test_a_pair_with_nothing_right_is_worse_than_one_with_something_wrong():
+    """Two features: one shows any noise, the other only noise that leaves nothing."""
+    random = np.random.default_rng(1)
+
+    def drawn(*centre: float) -> np.ndarray:
+        return random.normal(centre, 1.0, size=(300, 2))
+
+    parts = {"trusted": drawn(0.0, 0.0), "omission": drawn(4.0, 0.0), "shuffled": drawn(4.0, 4.0)}
+    found = fit_detector(("any", "all"), parts, parts, "same")
+    trusted, partly, wholly = (found.score(np.array([centre])).item() for centre in ((0, 0), (4, 0), (4, 4)))
+    assert trusted < 0.1 < 0.4 < partly < 0.6 < 0.9 < wholly
 
 
 def test_noise_that_shows_is_found_even_by_an_untrained_model(detectors):
@@ -76,6 +90,11 @@ def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, dete
     (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
     with pytest.raises(ModelFolderError, match="made for another model"):
         detector_for(there, None)
+    del values["both"]["unrelated_weights"]
+    (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
+    with pytest.raises(ModelFolderError, match="older version; run rela check --calibrate"):
+        load_detectors(tmp_path / "there")
+    del values["both"]
     values["alone"]["names"].pop()
     (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
     with pytest.raises(ModelFolderError, match=r"damaged: .*not equally many"):
