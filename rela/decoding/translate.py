@@ -87,8 +87,8 @@ class Scored:
 class Translator:
     """A Transformer and its subwords: translates and scores text.
 
-    model = rela.load("runs/model")
-    model.translate(["A dog is sleeping ."])
+        model = rela.load("runs/model")
+        model.translate(["A dog is sleeping ."])
 
     One thread at a time: search on a GPU has buffers of its own that are used again.
     """

@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from rela.config import Config, from_dict, read_yaml, save_config
 from rela.files import replacing_folder
@@ -197,6 +199,17 @@ def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
     return model.eval(), config, subwords
 
 
+class WithoutDrawing(TorchFunctionMode):
+    """Leaves out drawing normal numbers, for which PyTorch imports its compiler (seconds) where tensors are "meta"."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (nn.init.normal_, Tensor.normal_):
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
 def check_header(header: Header, config: Config, path: Path) -> None:
     """Refuse a config whose model is not the one of the weights, before memory is taken for either."""
     layers = config.model.encoder_layers + config.model.decoder_layers
@@ -204,7 +217,7 @@ def check_header(header: Header, config: Config, path: Path) -> None:
         held = f"{path / WEIGHTS} holds {len(header.shapes)} tensors"
         raise ModelFolderError(f"{path / CONFIG} wants {layers} layers, and {held}")
     try:
-        with torch.device("meta"):  # shapes without memory
+        with torch.device("meta"), WithoutDrawing():  # shapes without memory
             model = Transformer(config.model)
     except (ValueError, RuntimeError) as error:  # an attention kind that there is not, a size beyond all memory
         raise ModelFolderError(f"{path / CONFIG}: {' '.join(str(error).split())}") from None

@@ -16,7 +16,9 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+import yaml
 
+import rela
 from tests.tiny_models import tiny_translator, toy_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -104,10 +106,17 @@ def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     assert "MIT" in (said["License-Expression"] or "")
 
 
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == rela.__version__
+    assert citation["preferred-citation"]["title"] == "Sparse Attention with Linear Units"
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+
+
 def test_the_installed_package_is_imported(python: Path, folder: Path) -> None:
     done = run([python, "-c", "import rela; print(rela.__file__, rela.__version__)"], cwd=folder)
     assert str(python.parents[1]) in done.stdout, done.stderr
-    assert run([python.parent / "rela", "--version"], cwd=folder).stdout == "rela 0.1.0\n"
+    assert run([python.parent / "rela", "--version"], cwd=folder).stdout == f"rela {rela.__version__}\n"
 
 
 MISSING = [
@@ -137,8 +146,6 @@ def test_a_missing_extra_is_named_in_one_line(module, extra, command, folder, mo
 
 
 def test_loading_a_model_without_the_toolkit_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import rela
-
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ImportError, match=r"needs sentencepiece: pip install 'rela-attention\[mt\]'"):
         rela.load(folder / "model", device="cpu")
@@ -203,7 +210,11 @@ except SystemExit as end:
 else:
     raise AssertionError("a command line without typer")
 """,
-    "mt": 'call("translate", "model", "test.en", "--out", "mt.de"); call("evaluate", "mt.de", "test.de")',
+    "mt": """
+call("translate", "model", "test.en", "--out", "mt.de")
+call("evaluate", "mt.de", "test.de")
+assert "torch._dynamo" not in sys.modules, "a translation need not wait for PyTorch's compiler"
+""",
     "mt,plots": 'call("plot", "overview", "model", "test.en", "test.de", "--out", "overview.png")',
     "mt,explore": "import rela.explorer.server",
     "mt,serve": "import rela.server.app",
