@@ -20,9 +20,8 @@ from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
+    in_interval,
     kept,
-    load_bias,
-    load_mask,
     load_rows,
     seeing_queries,
     seen_gradients,
@@ -30,6 +29,7 @@ from rela.kernels.attention.scores import (
     seen_weights,
     shifted,
     store_rows,
+    under_mask,
 )
 from rela.kernels.attention.tiles import Tiles, key_gradient_tiles, one_pass, query_gradient_tiles
 from rela.kernels.hopper import dispatch as hopper
@@ -267,15 +267,10 @@ def query_gradient_kernel(
             o_s = i_s + o_col
             m_seen = None
             if RAGGED:
-                m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
-                if mask is not None:
-                    if BIASED:
-                        b_bias, m_seen = load_bias(
-                            mask, mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale
-                        )
-                        b_s += b_bias
-                    else:
-                        m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
+                m_seen = in_interval(o_t, o_s, b_begin, b_end, T)
+                b_s, m_seen = under_mask(
+                    b_s, mask, mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale, BIASED
+                )
             busy = True
             if SKIP:
                 busy = tl.max(tl.abs(seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES))) != 0.0
@@ -409,16 +404,13 @@ def key_gradient_kernel(
                 o_t = i_t + o_col
                 m_seen = None
                 if RAGGED:
-                    m_seen = (o_t[None, :] >= b_begin[:, None]) & (o_t[None, :] < b_end[:, None]) & (o_s < S)[:, None]
+                    m_seen = in_interval(o_s, o_t, b_begin, b_end, S)
+                    mask_head = mask
                     if mask is not None:
                         mask_head = head_of(mask, mask_strides, i_b, i_h)
-                        if BIASED:
-                            b_bias, m_seen = load_bias(
-                                mask_head, mask_strides, o_t[None, :], o_s[:, None], m_seen, threshold_scale
-                            )
-                            b_s += b_bias
-                        else:
-                            m_seen = load_mask(mask_head, mask_strides, o_t[None, :], o_s[:, None], m_seen)
+                    b_s, m_seen = under_mask(
+                        b_s, mask_head, mask_strides, o_t[None, :], o_s[:, None], m_seen, threshold_scale, BIASED
+                    )
                 b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
                 busy = True
                 if SKIP:

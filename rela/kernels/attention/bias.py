@@ -13,12 +13,13 @@ from rela.kernels.attention.problem import Problem, ceil_div, layout_of
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
+    in_interval,
     kept,
-    load_bias,
     load_rows,
     seen_gradients,
     seen_keys,
     shifted,
+    under_mask,
 )
 from rela.kernels.attention.tiles import Tiles, exact_tiles
 from rela.kernels.launch import Launch
@@ -155,12 +156,13 @@ def bias_gradient_kernel(
                 b_theta = tl.load(threshold + i_h).to(tl.float32) * threshold_scale
             # [BT, BS]
             b_s = shifted(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), score_scale, b_theta)
-            m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
-            b_bias, m_seen = load_bias(
-                head_of(mask, mask_strides, i_b, i_h), mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale
+            m_seen = in_interval(o_t, o_s, b_begin, b_end, T)
+            mask_head = head_of(mask, mask_strides, i_b, i_h)
+            b_s, m_seen = under_mask(
+                b_s, mask_head, mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale, True
             )
             b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
-            b_ds = seen_gradients(b_dp, b_s + b_bias, m_seen, ACTIVATION, RECTIFIES)
+            b_ds = seen_gradients(b_dp, b_s, m_seen, ACTIVATION, RECTIFIES)
             if seed is not None:
                 key_0, key_1 = dropout_key(seed, i_b, i_h)
                 b_ds = tl.where(kept(key_0, key_1, drop_below, o_t[:, None], o_s[None, :]), b_ds, 0.0)

@@ -16,14 +16,14 @@ from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
+    in_interval,
     kept,
-    load_bias,
-    load_mask,
     load_rows,
     seen_keys,
     seen_weights,
     shifted,
     store_rows,
+    under_mask,
 )
 from rela.kernels.attention.tiles import Tiles, forward_tiles
 from rela.kernels.hopper import dispatch as hopper
@@ -178,15 +178,10 @@ def forward_kernel(
             o_s = i_s + o_col
             m_seen = None
             if RAGGED:
-                m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
-                if mask is not None:
-                    if BIASED:
-                        b_bias, m_seen = load_bias(
-                            mask, mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale
-                        )
-                        b_s += b_bias
-                    else:
-                        m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
+                m_seen = in_interval(o_t, o_s, b_begin, b_end, T)
+                b_s, m_seen = under_mask(
+                    b_s, mask, mask_strides, o_t[:, None], o_s[None, :], m_seen, threshold_scale, BIASED
+                )
             b_w = seen_weights(b_s, m_seen, ACTIVATION, RECTIFIES)
             if nonzeros is not None:
                 b_count += (b_w != 0.0).to(tl.int32)

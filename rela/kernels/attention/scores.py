@@ -207,6 +207,24 @@ def load_bias(bias, strides, o_t, o_s, m_seen, factor):
 
 
 @triton.jit
+def in_interval(o_row, o_col, b_begin, b_end, rows):
+    """True where a column lies in the interval of its row, and the row is one of `rows`."""
+    return (o_col[None, :] >= b_begin[:, None]) & (o_col[None, :] < b_end[:, None]) & (o_row < rows)[:, None]
+
+
+@triton.jit
+def under_mask(b_score, mask, strides, o_t, o_s, m_seen, factor, BIASED: tl.constexpr):
+    """Scores plus `factor` times a float mask, and m_seen where the mask allows it; as they are where it is None."""
+    if mask is not None:
+        if BIASED:
+            b_bias, m_seen = load_bias(mask, strides, o_t, o_s, m_seen, factor)
+            b_score += b_bias
+        else:
+            m_seen = load_mask(mask, strides, o_t, o_s, m_seen)
+    return b_score, m_seen
+
+
+@triton.jit
 def load_rows(base, start, stride, o_row, o_d, first, last, D: tl.constexpr, BD: tl.constexpr, MASKED: tl.constexpr):
     """Rows start + o_row of a matrix, [rows, BD]; zeros beyond D and, if MASKED, outside first … last - 1."""
     # 64 bits from the matrix to the tile, 32 within it

@@ -20,11 +20,12 @@ from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
+    in_interval,
     kept,
-    load_mask,
     load_rows,
     seen_keys,
     store_rows,
+    under_mask,
 )
 from rela.kernels.attention.tiles import Tiles, simplex_tiles
 from rela.kernels.launch import Launch
@@ -116,9 +117,8 @@ def row_scores(
     b_k = load_rows(k, i_s, stride, o_col, o_d, first, last, D, BD, True)
     b_z = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * score_scale
     o_s = i_s + o_col
-    m_seen = (o_s[None, :] >= b_begin[:, None]) & (o_s[None, :] < b_end[:, None]) & (o_t < T)[:, None]
-    if mask is not None:
-        m_seen = load_mask(mask, mask_strides, o_t[:, None], o_s[None, :], m_seen)
+    m_seen = in_interval(o_t, o_s, b_begin, b_end, T)
+    b_z, m_seen = under_mask(b_z, mask, mask_strides, o_t[:, None], o_s[None, :], m_seen, 1.0, False)
     return b_z, m_seen, b_k
 
 

@@ -17,12 +17,13 @@ from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
+    in_interval,
     kept,
-    load_mask,
     load_rows,
     seeing_queries,
     seen_keys,
     store_rows,
+    under_mask,
 )
 from rela.kernels.attention.simplex import above, constants, row_scores, scales, slopes
 from rela.kernels.attention.tiles import Tiles, simplex_key_tiles, simplex_tiles
@@ -315,10 +316,11 @@ def key_gradient_kernel(
             b_centre = tl.load(centres + row_0 + o_t, mask=m_t, other=0.0)
             # [BS, BT]
             b_z = tl.dot(b_k, tl.trans(b_q), input_precision=PRECISION) * score_scale
-            m_seen = (o_t[None, :] >= b_begin[:, None]) & (o_t[None, :] < b_end[:, None]) & (o_s < S)[:, None]
+            m_seen = in_interval(o_s, o_t, b_begin, b_end, S)
+            mask_head = mask
             if mask is not None:
                 mask_head = head_of(mask, mask_strides, i_b, i_h)
-                m_seen = load_mask(mask_head, mask_strides, o_t[None, :], o_s[:, None], m_seen)
+            b_z, m_seen = under_mask(b_z, mask_head, mask_strides, o_t[None, :], o_s[:, None], m_seen, 1.0, False)
             b_u = tl.where(m_seen, above(b_z - b_largest[None, :], b_tau[None, :]), 0.0)
             b_slope = slopes(b_u, ALPHA)
             b_w = b_u * b_slope
