@@ -63,9 +63,12 @@ def planned(problem: Problem, tiles: Tiles) -> Callable[[Problem], tuple[Tensor,
 
 def constants(problem: Problem, tiles: Tiles) -> dict[str, object]:
     """Sizes and compile-time choices, by the names the kernels give them."""
-    # of a step of τ, which lies between −1 and 0; the last step squares the error that is left
-    tolerance = 2.5e-7 if problem.q.dtype == torch.float32 else 2e-6
-    mine = {**problem.sizes(), **tiles.constants(), "ALPHA": alpha_of(problem.activation), "TOLERANCE": tolerance}
+    alpha = alpha_of(problem.activation)
+    # Of a step of τ, which lies between −1 and 0. The step that is last squares the error that is left, but for
+    # sparsemax, which goes from corner to corner.
+    coarse = 2e-4 if alpha != 2.0 else 2e-6
+    tolerance = 2.5e-7 if problem.q.dtype == torch.float32 else coarse
+    mine = {**problem.sizes(), **tiles.constants(), "ALPHA": alpha, "TOLERANCE": tolerance}
     del mine["SKIP"]
     return mine
 

@@ -40,7 +40,7 @@ def simplex_backward(
     """Gradients of q, k and v; `levels` are those of `simplex_forward`."""
     if d_out.stride(-1) != 1:
         d_out = d_out.contiguous()
-    dq, centres = query_gradients(problem, levels, d_out, query_tiles or simplex_tiles(problem, backward=True))
+    dq, centres = query_gradients(problem, levels, d_out, query_tiles or simplex_tiles(problem))
     return dq, *key_gradients(problem, levels, d_out, centres, key_tiles or simplex_key_tiles(problem))
 
 

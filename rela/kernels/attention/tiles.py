@@ -106,8 +106,8 @@ def key_gradient_tiles(problem: Problem, atomic: bool) -> Tiles:
     return Tiles(64, 128, 8, 3, skip)
 
 
-def simplex_tiles(problem: Problem, backward: bool = False) -> Tiles:
-    """For the kernels of simplex.py with a program for each tile of queries, forward or `backward`.
+def simplex_tiles(problem: Problem) -> Tiles:
+    """For the kernels of simplex.py with a program for each tile of queries, forward and backward.
 
     The search runs in registers where the keys of a tile of queries fit one tile of keys.
     """
