@@ -6,6 +6,7 @@ Heavy imports, PyTorch among them, happen inside the commands: `rela --help` wai
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import sys
@@ -101,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             set_up_streams()
             words = renew(sys.argv[1:] if arguments is None else arguments)
-            code = app(words, prog_name="rela", standalone_mode=False)
+            code = alone(words)(words, prog_name="rela", standalone_mode=False)
             sys.stdout.flush()  # here, where a reader that went away is dealt with
         except SystemExit:
             raise
@@ -116,6 +117,16 @@ def main(arguments: list[str] | None = None) -> None:
         if code == 130:  # what typer makes of Ctrl-C
             end_interrupted()
         raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def alone(words: list[str]) -> typer.Typer:
+    """The application with the one command that is named; with all if none is. To describe them all takes a while."""
+    named = [command for command in app.registered_commands if words[:1] == [command.name]]
+    if not named:
+        return app
+    one = copy.copy(app)
+    one.registered_commands, one.registered_groups = named, []
+    return one
 
 
 def set_up_streams() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rela
-from rela.cli import COMMANDS, DATA_COMMANDS, app, main
+from rela.cli import COMMANDS, DATA_COMMANDS, alone, app, main
 from rela.errors import RunFailed
 from rela.terminal import check_format
 from tests.commands.cases import shell
@@ -35,6 +35,13 @@ def test_every_command_explains_itself(call, command):
     assert "Usage:" in output
     if command != "data list":
         assert f"rela {command}" in output, "help shows an example"
+
+
+def test_the_command_that_is_named_is_described_alone():
+    assert [command.name for command in alone(["info", "x"]).registered_commands] == ["info"]
+    assert len(app.registered_commands) == len(COMMANDS)
+    for words in ([], ["--help"], ["data", "list"], ["nonsense"]):
+        assert alone(words) is app
 
 
 def test_the_version_is_told(call):

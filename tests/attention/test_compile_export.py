@@ -15,7 +15,7 @@ C, H = 12, 3
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def fresh_compiler():
     torch.compiler.reset()
     yield
@@ -31,6 +31,7 @@ def outcome(run, module: nn.Module, *inputs: torch.Tensor, **call):
     return out, [x.grad for x in inputs], {name: p.grad for name, p in module.named_parameters()}
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("kind", KINDS)
 def test_compile_without_a_graph_break(kind: str):
     """Forward and backward, masked; aot_eager traces all that inductor would."""
@@ -42,6 +43,7 @@ def test_compile_without_a_graph_break(kind: str):
         assert_close(outcome(compiled, module, x, y, y, **call), outcome(module, module, x, y, y, **call), **CLOSE)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_inductor():
     module = attention("rela-g", C, H, dtype=torch.float32)
     x = normal(2, 5, C, dtype=torch.float32)
@@ -51,6 +53,7 @@ def test_inductor():
     assert_close(outcome(compiled, module, x, x, x, **call), plain, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compile_the_training_path():
     """Packed sentences, dropout, a learned threshold and the penalty it leaves behind."""
     module = attention("rela-g", C, H, threshold="learned", target_sparsity=0.8)
@@ -68,6 +71,7 @@ def test_compile_the_training_path():
     assert_close(torch.autograd.grad(loss, module.threshold), expected_gradient, **CLOSE)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compile_with_dynamic_lengths():
     """One graph serves every length, not a compilation each."""
     module = attention("rela-g", C, H)
@@ -81,6 +85,7 @@ def test_compile_with_dynamic_lengths():
     assert graphs[-1] == graphs[0] > 0
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compile_packed_with_dynamic_lengths():
     """The same over packed sentences, where the dropout rate, too, is a number that a compiler may leave open."""
     module = attention("rela-g", C, H, dropout=0.1).train()
@@ -146,6 +151,7 @@ def test_jit_trace(kind: str, need_weights: bool):
     assert_close(traced(other), module(other), **CLOSE)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_functional_form_compiles(weights: str):
     q, k, v = (normal(2, 4 if n == 0 else 2, 5, 3, seed=n) for n in range(3))

@@ -249,7 +249,7 @@ def test_relu_without_a_norm_that_does_not_learn_is_told_from_rela_g_that_does(m
         "model_dropout": 0.0,
         "model_attention_dropout": 0.0,
         "steps": 160,
-        "tokens": 500,
+        "tokens": 300,
         "warmup": 60,
         "centring": 100,
         "learning_rate": 1.0,

@@ -22,6 +22,15 @@ def value_and_slope(activation: str, scores: Tensor) -> tuple[Tensor, Tensor]:
     return weights.detach(), torch.autograd.grad(weights.sum(), scores)[0]
 
 
+def assert_only_seen(activation: str, q: Tensor, out: Tensor, dq: Tensor, d_out: Tensor, seen: Tensor) -> None:
+    """Scores q that are seen have the activation's weight and gradient, the others neither."""
+    assert (out[~seen] == 0).all()
+    assert (dq[~seen] == 0).all()
+    weights, slopes = value_and_slope(activation, q)
+    torch.testing.assert_close(out[seen], weights[seen])
+    torch.testing.assert_close(dq[seen], (slopes * d_out)[seen])
+
+
 @pytest.mark.parametrize("activation", activations.ACTIVATIONS)
 def test_a_record_is_true(activation: str):
     record = activations.ACTIVATIONS[activation]
@@ -55,11 +64,7 @@ def test_a_hidden_key_has_neither_weight_nor_gradient(activation: str, limit: st
     d_out = draw(1, 1, T, S, seed=2)
     (dq,) = torch.autograd.grad(out, q, d_out)
     seen = seen_by(q, identity, **LIMITS[limit])
-    assert (out[~seen] == 0).all()
-    assert (dq[~seen] == 0).all()
-    weights, slopes = value_and_slope(activation, q)
-    torch.testing.assert_close(out[seen], weights[seen])
-    torch.testing.assert_close(dq[seen], (slopes * d_out)[seen])
+    assert_only_seen(activation, q, out, dq, d_out, seen)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -73,11 +78,7 @@ def test_another_packed_sequence_has_neither_weight_nor_gradient(activation: str
     (dq,) = torch.autograd.grad(out, q, d_out)
     seen = torch.zeros(T, 1, S, dtype=torch.bool, device=DEVICE)
     seen[:9, :, :20] = seen[9:33, :, 20:38] = True
-    assert (out[~seen] == 0).all()
-    assert (dq[~seen] == 0).all()
-    weights, slopes = value_and_slope(activation, q)
-    torch.testing.assert_close(out[seen], weights[seen])
-    torch.testing.assert_close(dq[seen], (slopes * d_out)[seen])
+    assert_only_seen(activation, q, out, dq, d_out, seen)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
