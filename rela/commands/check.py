@@ -40,6 +40,14 @@ def check(
         str | None,
         typer.Option(help="With --calibrate: pairs to be checked are of the same domain, or (if left out) of another."),
     ] = None,
+    reference: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="SENTENCE SENTENCE",
+            help="With --calibrate: source and target that others are compared with, and that the folder keeps; "
+            "a trusted pair's if left out.",
+        ),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Find bad translations: one score a pair (high is bad), words without a source, words left untranslated.
@@ -48,8 +56,8 @@ def check(
     `rela check runs/de-en/model new.de new.en --reverse runs/en-de/model --format jsonl`
     """
     check_format(format, "tsv", "jsonl")
-    if (pairs is not None or domain is not None) and not calibrate:
-        raise ValueError("--pairs and --domain say how to calibrate; give --calibrate too")
+    if any(given is not None for given in (pairs, domain, reference)) and not calibrate:
+        raise ValueError("--pairs, --domain and --reference say how to calibrate; give --calibrate too")
     if calibrate and (out is not None or page is not None):
         raise ValueError("--calibrate writes into the model folder only; leave out --out and --page")
     check_outputs([out, page], [source, target], [model, *([reverse] if reverse else [])])
@@ -58,7 +66,7 @@ def check(
     if calibrate:
         from rela.filtering.detector import TRUSTED
 
-        fit(forward, backward, text_pairs(source, target, pairs or TRUSTED), domain or "other")
+        fit(forward, backward, text_pairs(source, target, pairs or TRUSTED), domain or "other", reference)
         return
     from rela.filtering.check import Checker
 
@@ -77,13 +85,19 @@ def check(
             write_page(page, checks, calibrated=checker.detector is not None)
 
 
-def fit(forward: Translator, backward: Translator | None, trusted: list[tuple[str, str]], domain: str) -> None:
+def fit(
+    forward: Translator,
+    backward: Translator | None,
+    trusted: list[tuple[str, str]],
+    domain: str,
+    reference: tuple[str, str] | None,
+) -> None:
     """Fit the detectors of a model folder: of the model alone and, if there is a reverse model, of both."""
     from rela.filtering.detector import calibrate as run
     from rela.filtering.detector import save_detectors
 
     assert forward.folder is not None
-    detectors = run(forward, backward, trusted, domain)
+    detectors = run(forward, backward, trusted, domain, reference)
     save_detectors(forward.folder, detectors)
     for name, detector in detectors.items():
         found = "  ".join(f"{kind} {value:.3f}" for kind, value in detector.auroc.items())
@@ -126,7 +140,7 @@ def write_page(path: Path, checks: Iterator[PairCheck], calibrated: bool) -> Non
 
     worst = worst_first(counted())
     how = (
-        "The score is a logistic regression fitted on noise made of trusted pairs."
+        "The score is made of two logistic regressions fitted on noise made of trusted pairs."
         if calibrated
         else "The model is not calibrated: the score is minus the log-probability, and there are no thresholds."
     )

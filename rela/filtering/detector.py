@@ -120,11 +120,18 @@ def names_of(forward: Translator, backward: Translator | None) -> tuple[str, ...
 
 
 def calibrate(
-    forward: Translator, backward: Translator | None, pairs: Sequence[Pair], domain: str = "other", seed: int = 1
+    forward: Translator,
+    backward: Translator | None,
+    pairs: Sequence[Pair],
+    domain: str = "other",
+    reference: Pair | None = None,
+    seed: int = 1,
 ) -> dict[str, Detector]:
     """Detectors fitted on trusted pairs and noise made of them: "alone" and, with a backward model, "both".
 
     `domain` is that of the pairs to be checked: "same" as the trusted ones, or "other", which leaves out OF_DOMAIN.
+    `reference` is the other source and target of `contrast`, which the folder keeps; sentences of the trusted pairs
+    if left out.
     Thresholds and AUROC come from every fifth pair, which is kept out of the fit.
     """
     if domain not in DOMAINS:
@@ -132,7 +139,7 @@ def calibrate(
     pairs = [pair for pair in pairs if scorable(forward, backward, pair)]
     if len(pairs) < 20:
         raise ValueError(f"there are {len(pairs)} trusted pairs to fit a detector on; wanted at least 20")
-    references = tuple(middle(pairs, side) for side in (0, 1))
+    references = tuple(middle(pairs, side) for side in (0, 1)) if reference is None else tuple(reference)
     versions = {"trusted": list(pairs), **{kind: make_noise(pairs, kind, seed) for kind in ALL_NOISES}}
     learnt: dict[str, NDArray[np.float64]] = {}
     held: dict[str, NDArray[np.float64]] = {}

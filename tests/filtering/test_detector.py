@@ -111,6 +111,12 @@ def test_log_probabilities_have_no_weight_on_another_domain(detectors):
         calibrate(tiny_translator(), None, TRUSTED, "mine")
 
 
+def test_a_reference_of_ones_own_is_kept_instead_of_trusted_text(detectors):
+    own = calibrate(tiny_translator(), None, TRUSTED[:20], reference=("ein Satz", "a sentence"))["alone"]
+    assert own.references == ("ein Satz", "a sentence")
+    assert detectors["alone"].references[0] in [source for source, _ in TRUSTED]
+
+
 def test_names_and_features_are_equally_many(detectors):
     assert len(names_of(tiny_translator(), None)) == len(detectors["alone"].weights)
     assert len(names_of(tiny_translator(), tiny_translator())) == len(detectors["both"].weights)
