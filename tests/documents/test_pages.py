@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,13 +30,8 @@ def write_toy(folder: Path, count: int = 20) -> None:
 
 
 def released_models(folder: Path) -> None:
-    """models/ as in a checkout, or tiny ones that stand for them."""
-    for name in ("en-de", "de-en"):
-        if (ROOT / "models" / name).is_dir():
-            shutil.copytree(ROOT / "models" / name, folder / "models" / name)
-        else:
-            tiny_translator().save(folder / "models" / name)
-            save_choice(folder / "models" / name, default_choice(LAYERS))
+    """models/ as in a checkout."""
+    (folder / "models").symlink_to(ROOT / "models")
 
 
 def demo(folder: Path) -> None:

@@ -85,8 +85,9 @@ def in_process(line: str) -> str:
 
 @pytest.fixture
 def reader(tmp_path, monkeypatch) -> Path:
-    """A folder after `make demo`, with tiny models."""
+    """A checkout after `make demo`, with tiny models in place of the demo's."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").symlink_to(ROOT / "models")
     torch.manual_seed(0)
     small_configs(tmp_path)
     demo(tmp_path)
