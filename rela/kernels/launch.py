@@ -9,12 +9,14 @@ alone is new.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import triton
+from torch import Tensor
 from triton import knobs
 
 # What follows relies on how a version's launcher takes its arguments: another version launches as Triton does.
@@ -24,10 +26,24 @@ Tiles = Mapping[int, tuple[int, int | None]]
 """Of the arguments that are read or written in tiles by the tensor memory accelerator: rows and columns of a tile."""
 
 
+HERE = contextlib.nullcontext()
+
+
+def on_device(x: Tensor) -> contextlib.AbstractContextManager:
+    """A context in which the GPU that holds x is the current one.
+
+    Triton launches on the current device, whatever its tensors are on: with a model on the second GPU, or spread over
+    several, the kernel would run on the first one.
+    """
+    index = x.device.index
+    return HERE if index is None or index == torch.cuda.current_device() else torch.cuda.device(index)
+
+
 class Launch:
     """A kernel with its grid, its compile-time constants and the arguments that never change, all by keyword.
 
-    `tiles` are the positions of tensors that the kernel takes as descriptors.
+    The first argument is a tensor on the device to run on. `tiles` are the positions of tensors that the kernel takes
+    as descriptors.
     """
 
     __slots__ = ("again", "constants", "grid", "kernel", "tiles")
@@ -37,6 +53,11 @@ class Launch:
         self.again: Callable[..., None] | None = None
 
     def __call__(self, *arguments: Any) -> None:
+        with on_device(arguments[0]):
+            self.start(*arguments)
+
+    def start(self, *arguments: Any) -> None:
+        """Launch on the current device."""
         if self.again is not None and not has_hooks():
             self.again(*arguments)
             return

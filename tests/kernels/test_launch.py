@@ -26,9 +26,42 @@ class Recorder:
 def test_a_launch_hands_on_its_arguments_and_constants():
     kernel = Recorder()
     start = launch.Launch(kernel, (3,), {"n": 5, "BLOCK": 16, "num_warps": 2})
-    start("a")
-    start("b")
-    assert kernel.launches == [((3,), (x,), {"n": 5, "BLOCK": 16, "num_warps": 2}) for x in "ab"]
+    tensors = torch.zeros(1), torch.zeros(2)
+    for x in tensors:
+        start(x)
+    assert [(grid, constants) for grid, _, constants in kernel.launches] == [
+        ((3,), {"n": 5, "BLOCK": 16, "num_warps": 2})
+    ] * 2
+    assert all(given == (x,) for (_, given, _), x in zip(kernel.launches, tensors, strict=True))
+
+
+class Placed:
+    """A tensor's place, without the tensor."""
+
+    def __init__(self, device: str):
+        self.device = torch.device(device)
+
+
+def test_a_kernel_runs_where_its_tensors_are(monkeypatch):
+    """Triton asks for the current device; with a model on another GPU that is the wrong one."""
+    entered = []
+
+    class Device:
+        def __init__(self, index: int):
+            self.index = index
+
+        def __enter__(self):
+            entered.append(self.index)
+
+        def __exit__(self, *problem):
+            entered.append("out")
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device", Device)
+    for place, wanted in (("cpu", []), ("cuda:0", []), ("cuda:1", [1, "out"])):
+        entered.clear()
+        launch.Launch(Recorder(), (1,), {})(Placed(place))
+        assert entered == wanted
 
 
 def test_a_kernel_whose_arguments_are_not_all_known_is_not_repeated():

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import dropout_key, key_number, query_number, seeing_queries, seen_keys
+from rela.kernels.launch import on_device
 
 TILE = 128  # tables of numbers end with a whole tile
 BLOCK = 1024
@@ -25,9 +26,10 @@ def intervals(problem: Problem, of_keys: bool) -> Tensor | None:
     rows = (problem.k if of_keys else problem.q).shape[2]
     table = torch.empty(2, rows, dtype=torch.int32, device=problem.q.device)
     sequences = problem.queries.sentences
-    intervals_kernel[(ceil_div(rows, BLOCK),)](
-        table, problem.cu_q, problem.cu_k, rows, sequences, sequences.bit_length(), of_keys, problem.causal, BLOCK
-    )
+    with on_device(table):
+        intervals_kernel[(ceil_div(rows, BLOCK),)](
+            table, problem.cu_q, problem.cu_k, rows, sequences, sequences.bit_length(), of_keys, problem.causal, BLOCK
+        )
     return table
 
 
@@ -38,7 +40,8 @@ def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
     (B, H, T, _), S = problem.q.shape, problem.k.shape[2]
     sizes = [ceil_div(rows, TILE) * TILE for rows in (T, S)]
     of_queries, of_keys = (torch.empty(B, H, 1, n, dtype=torch.int32, device=problem.q.device) for n in sizes)
-    numbers_kernel[(ceil_div(max(sizes), BLOCK), B * H)](of_queries, of_keys, problem.seed, H, *sizes, BLOCK)
+    with on_device(of_queries):
+        numbers_kernel[(ceil_div(max(sizes), BLOCK), B * H)](of_queries, of_keys, problem.seed, H, *sizes, BLOCK)
     return of_queries, of_keys
 
 

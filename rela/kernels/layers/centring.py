@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.attention.problem import ceil_div, power_of_2
+from rela.kernels.launch import on_device
 from rela.kernels.layers.row_blocks import as_rows
 from rela.kernels.registration import differentiable_operator
 
@@ -31,7 +32,8 @@ def centred_keys(k: Tensor, cu_keys: Tensor, share: Tensor) -> Tensor:
         rows, width = as_rows(k), k.shape[1]
         BC = min(COLUMNS, power_of_2(width))
         grid = (cu_keys.numel(), ceil_div(width, BC))  # the last row of programs has the filler
-        centring_kernel[grid](rows, cu_keys, share, out, len(rows), rows.stride(0), width, BM=ROWS, BC=BC)
+        with on_device(rows):
+            centring_kernel[grid](rows, cu_keys, share, out, len(rows), rows.stride(0), width, BM=ROWS, BC=BC)
     return out
 
 

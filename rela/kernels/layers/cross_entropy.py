@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.attention.problem import power_of_2
+from rela.kernels.launch import on_device
 
 # Words a program holds at once: a row of up to so many is read from memory once.
 WORDS = 32768
@@ -22,20 +23,21 @@ def smoothed_loss(
     BV = min(power_of_2(V), words)
     sums = torch.empty(2, N, dtype=torch.float32, device=logits.device)
     if N:
-        loss_kernel[(N,)](
-            logits,
-            target.contiguous(),
-            sums,
-            smoothing,
-            pad,
-            N,
-            V,
-            logits.stride(0),
-            WANTED=wanted,
-            ONE=V <= BV,
-            BV=BV,
-            num_warps=max(4, min(BV // 1024, 16)),
-        )
+        with on_device(logits):
+            loss_kernel[(N,)](
+                logits,
+                target.contiguous(),
+                sums,
+                smoothing,
+                pad,
+                N,
+                V,
+                logits.stride(0),
+                WANTED=wanted,
+                ONE=V <= BV,
+                BV=BV,
+                num_warps=max(4, min(BV // 1024, 16)),
+            )
     nll, uniform = sums.sum(1)
     return (1.0 - smoothing) * nll + smoothing * uniform, nll, logits if wanted else None
 

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.attention.problem import ceil_div, power_of_2, processors
+from rela.kernels.launch import on_device
 from rela.kernels.layers.row_blocks import as_rows
 from rela.kernels.registration import differentiable_operator
 
@@ -40,7 +41,10 @@ def relu_backward(dy: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     BN = 8192 // BF
     groups = min(ceil_div(N, BN), max(4 * processors(y.device) // columns, 1))
     partials = torch.empty(groups, F, dtype=torch.float32, device=y.device)
-    relu_backward_kernel[(columns, groups)](dy, y, dx, partials, N, dy.stride(0), y.stride(0), F, BN, BF, num_warps=8)
+    with on_device(y):
+        relu_backward_kernel[(columns, groups)](
+            dy, y, dx, partials, N, dy.stride(0), y.stride(0), F, BN, BF, num_warps=8
+        )
     return dx, partials.sum(0).to(y.dtype)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rela.kernels.attention.problem import ceil_div, drop_below
 from rela.kernels.attention.scores import dropout_key, kept
+from rela.kernels.launch import on_device
 from rela.kernels.layers.row_blocks import (
     as_rows,
     block_plan,
@@ -54,20 +55,21 @@ def fused_residual_norm(
     y = torch.empty(change.shape, dtype=change.dtype, device=change.device)
     if y.numel():
         x, change, plan = as_rows(x), as_rows(change), block_plan(change)
-        residual_forward_kernel[(ceil_div(len(x), plan["BN"]),)](
-            x,
-            change,
-            weight.contiguous(),
-            bias.contiguous(),
-            y,
-            seed,
-            *drop_options(dropout),
-            eps,
-            len(x),
-            x.stride(0),
-            change.stride(0),
-            **plan,
-        )
+        with on_device(x):
+            residual_forward_kernel[(ceil_div(len(x), plan["BN"]),)](
+                x,
+                change,
+                weight.contiguous(),
+                bias.contiguous(),
+                y,
+                seed,
+                *drop_options(dropout),
+                eps,
+                len(x),
+                x.stride(0),
+                change.stride(0),
+                **plan,
+            )
     return y
 
 
@@ -83,23 +85,24 @@ def residual_norm_backward(
     dy, x, change, plan = as_rows(dy), as_rows(x), as_rows(change), block_plan(change)
     programs = enough_programs(len(x), plan, PROGRAMS, x.device)
     partials = torch.empty(2, programs, x.shape[-1], dtype=torch.float32, device=x.device)
-    residual_backward_kernel[(programs,)](
-        dy,
-        x,
-        change,
-        weight.contiguous(),
-        dx,
-        d_change,
-        partials,
-        seed,
-        *drop_options(dropout),
-        eps,
-        len(x),
-        dy.stride(0),
-        x.stride(0),
-        change.stride(0),
-        **plan,
-    )
+    with on_device(x):
+        residual_backward_kernel[(programs,)](
+            dy,
+            x,
+            change,
+            weight.contiguous(),
+            dx,
+            d_change,
+            partials,
+            seed,
+            *drop_options(dropout),
+            eps,
+            len(x),
+            dy.stride(0),
+            x.stride(0),
+            change.stride(0),
+            **plan,
+        )
     d_weight, d_bias = (total.to(weight.dtype, copy=True) for total in partials.sum(1))
     return dx, d_change, d_weight, d_bias
 
