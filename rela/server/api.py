@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request
 
+from rela.decoding.translate import Scored
 from rela.server.keys import check_key, key_of
 from rela.server.limits import check_sentences, check_texts
 from rela.server.models import Pair, Search, ServedModel, ServedModels
@@ -61,18 +62,12 @@ def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:
         answers = [[Hypothesis(text=h.text, score=h.score, log_prob=h.log_prob) for h in best] for best in found]
         return TranslateAnswer(model=model.name, translations=answers)
 
-    @router.post("/score", response_model_exclude_none=True)
+    @router.post("/score", response_model_exclude_unset=True)
     async def score(asked: ScoreRequest) -> ScoreAnswer:
         """The log-probability that a model gives to each translation, as `rela score` prints it."""
         model, pairs = find(asked), pairs_of(asked, settings)
-        scores = [
-            Score(
-                log_prob=found.log_prob,
-                pieces=list(found.pieces) if asked.tokens else None,
-                log_probs=list(found.log_probs) if asked.tokens else None,
-            )
-            for found in await model.score(pairs)
-        ]
+        found = await model.score(pairs)
+        scores = [score_of(pair, one, asked.tokens) for pair, one in zip(pairs, found, strict=True)]
         return ScoreAnswer(model=model.name, scores=scores)
 
     @router.post("/align")
@@ -112,6 +107,16 @@ def pairs_of(asked: PairsRequest, settings: ServerSettings) -> list[Pair]:
     for name, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         check_sentences(name, texts)
     return pairs
+
+
+def score_of(pair: Pair, found: Scored, tokens: bool) -> Score:
+    """What is said of one pair: nothing but null where a side is empty, as `rela score` has it."""
+    empty = not (pair[0].strip() and pair[1].strip())
+    log_prob = None if empty else found.log_prob
+    if not tokens:
+        return Score.model_validate({"log_prob": log_prob})
+    pieces, log_probs = ([], []) if empty else (list(found.pieces), list(found.log_probs))
+    return Score(log_prob=log_prob, pieces=pieces, log_probs=log_probs)
 
 
 def describe(model: ServedModel) -> ModelDescription:

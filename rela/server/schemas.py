@@ -75,7 +75,9 @@ class TranslateAnswer(BaseModel):
 class Score(BaseModel):
     """How probable a model finds a translation."""
 
-    log_prob: float
+    log_prob: float | None = Field(
+        description="Of the target with its </s>; null if the source or the target is empty."
+    )
     pieces: list[str] | None = Field(None, description="The target's subwords and </s>.")
     log_probs: list[float] | None = Field(None, description="One for each piece.")
 

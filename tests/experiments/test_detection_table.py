@@ -18,7 +18,7 @@ def test_labelled_pairs_and_noise_are_judged_by_every_score(tmp_path, capsys):
     pairs = toy_pairs(8)
     lines = ["source\ttranslation\tomission\tfully_detached"]
     lines += [f"{source}\t{target}\t0\t0" for source, target in pairs]
-    lines += [f"{source}\t{source} {source}\t0\t1" for source, _ in pairs]
+    lines += [f"{source}\t{source}\t0\t1" for source, _ in pairs]  # which needs no training to find
     labelled = tmp_path / "labelled.tsv.xz"
     labelled.write_bytes(lzma.compress(("\n".join(lines) + "\n").encode()))
     assert len(read_labelled(labelled)) == 16

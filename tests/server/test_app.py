@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -82,7 +83,11 @@ def test_options_of_a_request_are_those_of_the_command(client, folders, texts, c
 
 
 def test_scores_are_those_of_the_command(client, folders, texts, capsys):
-    rows = [json.loads(line) for line in command(capsys, "score", folders["en-de"], *texts, "--format", "jsonl")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")  # the command warns of the two pairs that have no score
+        lines = command(capsys, "score", folders["en-de"], *texts, "--format", "jsonl")
+    rows = [json.loads(line) for line in lines]
+    assert [row["log_prob"] is None for row in rows] == [not (source and target) for source, target in PAIRS]
     pairs = [{"source": source, "target": target} for source, target in PAIRS]
     assert asked_alone_and_together(client, "/v1/score", "pairs", pairs, "scores", tokens=True) == rows
     brief = client.post("/v1/score", json={"pairs": pairs[:2]}).json()["scores"]
