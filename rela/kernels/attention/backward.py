@@ -77,8 +77,19 @@ def planned(
     return run
 
 
+def all_constants(problem: Problem, tiles: Tiles) -> dict[str, Any]:
+    """Sizes and compile-time choices of the kernels here."""
+    return {**problem.constants(), **tiles.constants()}
+
+
 def launch_of(
-    problem: Problem, name: str, kernel: Any, programs: int, tiles: Tiles, d_out: Tensor
+    problem: Problem,
+    name: str,
+    kernel: Any,
+    programs: int,
+    tiles: Tiles,
+    d_out: Tensor,
+    constants: Callable[[Problem, Tiles], dict[str, Any]] = all_constants,
 ) -> tuple[Tensor, Launch]:
     """d_out with contiguous rows, and the launch of a kernel, made once for a problem's layout and that of d_out."""
     if d_out.stride(-1) != 1:
@@ -86,8 +97,7 @@ def launch_of(
     key = name, tiles, d_out.stride(), d_out.dtype, d_out.data_ptr() % 16
     launch = problem.memo.get(key)
     if launch is None:
-        launch = Launch(kernel, (programs,), {**problem.constants(), **tiles.constants()})
-        problem.memo[key] = launch
+        launch = problem.memo[key] = Launch(kernel, (programs,), constants(problem, tiles))
     return d_out, launch
 
 

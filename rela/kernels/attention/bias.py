@@ -4,12 +4,15 @@ One program owns a tile of the mask and loops over the batch elements and heads 
 once, in a fixed order. Scores and dP are computed anew: two products more, for those who train a bias.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.attention.problem import Problem, ceil_div, layout_of
+from rela.kernels.attention.backward import all_constants, launch_of
+from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
@@ -22,7 +25,6 @@ from rela.kernels.attention.scores import (
     under_mask,
 )
 from rela.kernels.attention.tiles import Tiles, exact_tiles
-from rela.kernels.launch import Launch
 
 
 def bias_tiles(problem: Problem) -> Tiles:
@@ -37,21 +39,20 @@ def bias_gradient(problem: Problem, d_out: Tensor, tiles: Tiles | None = None) -
     assert mask is not None
     if not q.numel() or not mask.numel() or not problem.k.numel():
         return torch.zeros_like(mask)
-    if d_out.stride(-1) != 1:
-        d_out = d_out.contiguous()
     (B, _, T, _), S = q.shape, problem.k.shape[2]
     tiles = tiles or bias_tiles(problem)
     # along an axis that the mask repeats, each tile leaves its sum
     sum_t, sum_s = mask.shape[2] < T, mask.shape[3] < S
     n_t, n_s = ceil_div(T, tiles.queries), ceil_div(S, tiles.keys)
     parts = torch.empty(*mask.shape[:2], n_t if sum_t else T, n_s if sum_s else S, dtype=torch.float32, device=q.device)
-    key = "bias gradient", tiles, layout_of(d_out)
-    launch = problem.memo.get(key)
-    if launch is None:
-        constants = {**problem.constants(), **tiles.constants(), "SUM_T": sum_t, "SUM_S": sum_s}
-        del constants["SKIP"]
-        programs = n_t * n_s * mask.shape[0] * mask.shape[1]
-        launch = problem.memo[key] = Launch(bias_gradient_kernel, (programs,), constants)
+    programs = n_t * n_s * mask.shape[0] * mask.shape[1]
+
+    def constants(problem: Problem, tiles: Tiles) -> dict[str, Any]:
+        mine = {**all_constants(problem, tiles), "SUM_T": sum_t, "SUM_S": sum_s}
+        del mine["SKIP"]
+        return mine
+
+    d_out, launch = launch_of(problem, "bias gradient", bias_gradient_kernel, programs, tiles, d_out, constants)
     launch(
         q,
         problem.k,

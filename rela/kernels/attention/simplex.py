@@ -46,12 +46,13 @@ def planned(problem: Problem, tiles: Tiles) -> Callable[[Problem], tuple[Tensor,
     """A function that computes this problem, and all that differ from it in their numbers alone."""
     q = problem.q
     B, H, T, D = q.shape
-    kind, device, some = q.dtype, q.device, q.numel() > 0
-    launch = Launch(simplex_kernel, (ceil_div(T, tiles.queries) * H * B,), constants(problem, tiles))
+    device, some = q.device, q.numel() > 0
+    mine = {**constants(problem, tiles), "TOLERANCE": tolerance(problem)}
+    launch = Launch(simplex_kernel, (ceil_div(T, tiles.queries) * H * B,), mine)
     fixed = *scales(problem)[:2], *(x.stride()[:3] for x in (q, problem.k, problem.v)), (T * H * D, D, H * D)
 
     def run(problem: Problem) -> tuple[Tensor, Tensor]:
-        out = torch.empty(B, T, H, D, dtype=kind, device=device).transpose(1, 2)
+        out = problem.like_queries(problem.q.dtype)
         levels = torch.empty(2, B, H, T, dtype=torch.float32, device=device)
         if some:
             given = problem.optional_arguments()[1:]
@@ -62,15 +63,20 @@ def planned(problem: Problem, tiles: Tiles) -> Callable[[Problem], tuple[Tensor,
 
 
 def constants(problem: Problem, tiles: Tiles) -> dict[str, object]:
-    """Sizes and compile-time choices, by the names the kernels give them."""
-    alpha = alpha_of(problem.activation)
-    # Of a step of τ, which lies between −1 and 0. The step that is last squares the error that is left, but for
-    # sparsemax, which goes from corner to corner.
-    coarse = 2e-4 if alpha != 2.0 else 2e-6
-    tolerance = 2.5e-7 if problem.q.dtype == torch.float32 else coarse
-    mine = {**problem.sizes(), **tiles.constants(), "ALPHA": alpha, "TOLERANCE": tolerance}
+    """Sizes and compile-time choices that all kernels of the simplex take, by the names they give them."""
+    mine = {**problem.sizes(), **tiles.constants(), "ALPHA": alpha_of(problem.activation)}
     del mine["SKIP"]
     return mine
+
+
+def tolerance(problem: Problem) -> float:
+    """The step of τ, which lies between −1 and 0, that ends the search.
+
+    The step that is last squares the error that is left, but for sparsemax, which goes from corner to corner.
+    """
+    if problem.q.dtype == torch.float32:
+        return 2.5e-7
+    return 2e-6 if alpha_of(problem.activation) == 2.0 else 2e-4
 
 
 def scales(problem: Problem) -> tuple[float, float, float]:

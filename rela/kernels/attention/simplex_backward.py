@@ -6,13 +6,12 @@ The sums are over the keys of a row. The first kernel gives dQ and c, the second
 a fixed order.
 """
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from rela.kernels.attention.backward import launch_of
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import (
     dropout_key,
@@ -27,7 +26,6 @@ from rela.kernels.attention.scores import (
 )
 from rela.kernels.attention.simplex import above, constants, row_scores, scales, slopes
 from rela.kernels.attention.tiles import Tiles, simplex_key_tiles, simplex_tiles
-from rela.kernels.launch import Launch
 
 
 def simplex_backward(
@@ -39,7 +37,7 @@ def simplex_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v; `levels` are those of `simplex_forward`."""
     if d_out.stride(-1) != 1:
-        d_out = d_out.contiguous()
+        d_out = d_out.contiguous()  # once for both kernels
     dq, centres = query_gradients(problem, levels, d_out, query_tiles or simplex_tiles(problem))
     return dq, *key_gradients(problem, levels, d_out, centres, key_tiles or simplex_key_tiles(problem))
 
@@ -47,12 +45,13 @@ def simplex_backward(
 def query_gradients(problem: Problem, levels: Tensor, d_out: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
     """dQ, and c of each row, float32 [B, H, T]."""
     q, k, v = problem.q, problem.k, problem.v
-    B, H, T, D = q.shape
-    dq = torch.empty(B, T, H, D, dtype=q.dtype, device=q.device).transpose(1, 2)
+    B, H, T, _ = q.shape
+    dq = problem.like_queries(q.dtype)
     centres = torch.empty(B, H, T, dtype=torch.float32, device=q.device)
     if q.numel():
         programs = ceil_div(T, tiles.queries) * H * B
-        launch = launch_of(problem, "simplex query gradients", query_gradient_kernel, programs, tiles, d_out)
+        name, kernel = "simplex query gradients", query_gradient_kernel
+        d_out, launch = launch_of(problem, name, kernel, programs, tiles, d_out, constants)
         tensors = q, k, v, d_out, levels[0], levels[1], centres, dq
         strides = (x.stride()[:3] for x in (q, k, v, d_out, dq))
         score_scale, _, gradient_scale = scales(problem)
@@ -69,22 +68,12 @@ def key_gradients(
     dk, dv = problem.like_keys(), problem.like_keys()
     if k.numel():
         programs = ceil_div(S, tiles.keys) * Hk * B
-        launch = launch_of(problem, "simplex key gradients", key_gradient_kernel, programs, tiles, d_out)
+        name, kernel = "simplex key gradients", key_gradient_kernel
+        d_out, launch = launch_of(problem, name, kernel, programs, tiles, d_out, constants)
         tensors = q, k, v, d_out, levels[0], levels[1], centres, dk, dv
         strides = (x.stride()[:3] for x in (q, k, v, d_out, dk))
         launch(*tensors, *problem.optional_arguments()[1:], *scales(problem), *strides)
     return dk, dv
-
-
-def launch_of(problem: Problem, name: str, kernel: Any, programs: int, tiles: Tiles, d_out: Tensor) -> Launch:
-    """The launch of a kernel, made once for a problem's layout and that of d_out."""
-    key = name, tiles, d_out.stride(), d_out.dtype, d_out.data_ptr() % 16
-    launch = problem.memo.get(key)
-    if launch is None:
-        mine = constants(problem, tiles)
-        del mine["TOLERANCE"]
-        launch = problem.memo[key] = Launch(kernel, (programs,), mine)
-    return launch
 
 
 @triton.jit
