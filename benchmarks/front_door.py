@@ -417,8 +417,9 @@ SECTIONS: dict[str, Callable[[Setting], Iterator[Case]]] = {
 
 def rows_of(case: Case, setting: Setting) -> list[Row]:
     """The rows of one case, ours first; whatever goes wrong becomes a row that says so."""
-    empty = Row(case.section, case.name, OURS, case.measure, at_least=case.at_least, at_most=case.at_most,
-                note=case.note)  # fmt: skip
+    empty = Row(
+        case.section, case.name, OURS, case.measure, at_least=case.at_least, at_most=case.at_most, note=case.note
+    )
     try:
         torch.manual_seed(0)
         contenders = case.make()
@@ -453,8 +454,9 @@ def rows_of(case: Case, setting: Setting) -> list[Row]:
     elif case.at_least is not None and ratio is not None:
         reached = ratio >= case.at_least
     mine = next(row for row in rows if row.contender == OURS)
-    mine = replace(mine, ratio=ratio, rival=best, at_least=case.at_least, at_most=case.at_most, reached=reached,
-                   note=case.note)  # fmt: skip
+    mine = replace(
+        mine, ratio=ratio, rival=best, at_least=case.at_least, at_most=case.at_most, reached=reached, note=case.note
+    )
     return [mine, *(row for row in rows if row.contender != OURS)]
 
 

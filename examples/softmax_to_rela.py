@@ -106,14 +106,31 @@ def trained_teacher(options: argparse.Namespace, corpus: Corpus) -> Any:
         parts = {"layers": 2, "attention_heads": 4, "ffn_dim": 2 * options.width}
         shape = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in parts.items()}
         teacher: Any = MarianMTModel(
-            MarianConfig(vocab_size=size, d_model=options.width, **shape, max_position_embeddings=256, dropout=0.0,
-                         pad_token_id=PAD, eos_token_id=EOS, forced_eos_token_id=EOS, decoder_start_token_id=BOS,
-                         scale_embedding=True, activation_function="relu", attn_implementation="eager")
-        )  # fmt: skip
+            MarianConfig(
+                vocab_size=size,
+                d_model=options.width,
+                **shape,
+                max_position_embeddings=256,
+                dropout=0.0,
+                pad_token_id=PAD,
+                eos_token_id=EOS,
+                forced_eos_token_id=EOS,
+                decoder_start_token_id=BOS,
+                scale_embedding=True,
+                activation_function="relu",
+                attn_implementation="eager",
+            )
+        )
     else:
         shape = {"width": options.width, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_length": 256}
-        model = ModelConfig(size, **shape, feed_forward=2 * options.width, dropout=0.0, attention_dropout=0.0,
-                            **dict.fromkeys(ATTENTIONS, "softmax"))  # fmt: skip
+        model = ModelConfig(
+            size,
+            **shape,
+            feed_forward=2 * options.width,
+            dropout=0.0,
+            attention_dropout=0.0,
+            **dict.fromkeys(ATTENTIONS, "softmax"),
+        )
         config = Config(data=DataConfig(vocabulary_size=size), model=model)
         teacher = RelaForConditionalGeneration(RelaConfig.from_rela(config))
     teacher.train()

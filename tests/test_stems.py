@@ -18,6 +18,7 @@ SUITES = {
     "test_layers.py": "who may import whom",
     "test_stems.py": "this file",
     "test_annotations.py": "annotations of every function",
+    "test_formatting.py": "the layout of every file",
     "test_init.py": "rela/__init__.py",
     "attention/test_compile_export.py": "torch.compile, torch.export and autocast of every kind",
     "attention/test_extremes.py": "extreme scores and sizes, of every kind",

@@ -168,9 +168,11 @@ def targets_of(source: Encoded, target: Encoded, taken: frozenset[Link], offered
     rows, across, shares = zip(*found, strict=True) if found else ((), (), ())
     long = torch.int64
     return Targets(
-        torch.tensor(rows, dtype=long), torch.tensor(across, dtype=long), torch.tensor(shares),
+        torch.tensor(rows, dtype=long),
+        torch.tensor(across, dtype=long),
+        torch.tensor(shares),
         torch.tensor(counted, dtype=long),
-    )  # fmt: skip
+    )
 
 
 def batch_targets(parts: Sequence[Targets], room: tuple[int, int]) -> tuple[Tensor, Tensor]:

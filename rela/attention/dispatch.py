@@ -134,12 +134,33 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
         inputs.append(threshold)
     gradient = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     return (
-        q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype,
-        v.device, (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16, kind.weights, layout_of(mask),
-        layout_of(key_lengths), layout_of(key_starts), window, causal, scale, type(scale),
-        layout_of(threshold) if isinstance(threshold, Tensor) else (threshold, type(threshold)), dropout, type(dropout),
-        backend, gradient,
-    )  # fmt: skip
+        q.shape,
+        q.stride(),
+        q.dtype,
+        q.device,
+        k.shape,
+        k.stride(),
+        k.dtype,
+        k.device,
+        v.shape,
+        v.stride(),
+        v.dtype,
+        v.device,
+        (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16,
+        kind.weights,
+        layout_of(mask),
+        layout_of(key_lengths),
+        layout_of(key_starts),
+        window,
+        causal,
+        scale,
+        type(scale),
+        layout_of(threshold) if isinstance(threshold, Tensor) else (threshold, type(threshold)),
+        dropout,
+        type(dropout),
+        backend,
+        gradient,
+    )
 
 
 def layout_of(x: Tensor | None) -> tuple | None:

@@ -19,9 +19,15 @@ Place = tuple[str, nn.Module, str, nn.MultiheadAttention]
 """An attention of PyTorch inside a model: its whole name, its parent, its name there, itself."""
 # Shared by the old and the new module, so that a handle got from the old removes its hook from both.
 HOOKS = (
-    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook",
-)  # fmt: skip
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+)
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,13 @@ def described(arguments: tuple[Any, ...], tiles: Tiles) -> tuple[Any, ...]:
 
 
 def repeated(
-    kernel: Any, compiled: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any],
+    kernel: Any,
+    compiled: Any,
+    grid: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    constants: dict[str, Any],
     tiles: Tiles,
-) -> Callable[..., None] | None:  # fmt: skip
+) -> Callable[..., None] | None:
     """A function that launches a compiled kernel as Triton would after it had found it, or None where it cannot."""
     names = kernel.arg_names[len(arguments) :]
     if torch.version.hip or any(name not in constants for name in names):

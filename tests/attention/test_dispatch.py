@@ -198,8 +198,16 @@ def test_statistics_of_any_kind():
 
 @interpreted
 @pytest.mark.usefixtures("kernels_on_a_cpu")
-@pytest.mark.parametrize("limits", [{}, {"causal": True}, {"key_lengths": torch.tensor([300, 7])},
-                                    {"key_starts": torch.tensor([0, 290])}, {"window": (30, 0)}])  # fmt: skip
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"causal": True},
+        {"key_lengths": torch.tensor([300, 7])},
+        {"key_starts": torch.tensor([0, 290])},
+        {"window": (30, 0)},
+    ],
+)
 def test_one_query_is_decoded_by_every_door(limits: dict, monkeypatch: pytest.MonkeyPatch):
     """`attend` without gradient reaches the kernel for few queries, and it gives what the equation gives."""
     reached = []

@@ -226,8 +226,12 @@ def test_both_kinds_of_attention_in_one_model_are_exchanged(name: str):
     """Its own torch.nn.MultiheadAttention, and those of the interface; in a module around a model too."""
     if name == "siglip":
         model = family("siglip")
-        wanted = {"text_model.encoder.layers.0.self_attn", "text_model.encoder.layers.1.self_attn",
-                  "vision_model.encoder.layers.0.self_attn", "vision_model.head.attention"}  # fmt: skip
+        wanted = {
+            "text_model.encoder.layers.0.self_attn",
+            "text_model.encoder.layers.1.self_attn",
+            "vision_model.encoder.layers.0.self_attn",
+            "vision_model.head.attention",
+        }
     else:
         model = torch.nn.ModuleDict({"reader": family("vit"), "pool": torch.nn.MultiheadAttention(32, 4)})
         wanted = {"reader.layers.0.attention", "pool"}
@@ -243,10 +247,12 @@ def test_both_kinds_of_attention_in_one_model_are_exchanged(name: str):
 
 @pytest.mark.parametrize(
     ("name", "left"),
-    [("git", ["encoder.layer.0.attention", "encoder.layer.1.attention"]),
-     ("longt5", ["encoder.block.0.layer.0", "encoder.block.1.layer.0"]),
-     ("pegasus_x", ["model.encoder.layers.0.self_attn"])],
-)  # fmt: skip
+    [
+        ("git", ["encoder.layer.0.attention", "encoder.layer.1.attention"]),
+        ("longt5", ["encoder.block.0.layer.0", "encoder.block.1.layer.0"]),
+        ("pegasus_x", ["model.encoder.layers.0.self_attn"]),
+    ],
+)
 def test_what_is_left_is_named_with_the_reason(name: str, left: list[str]):
     with pytest.warns(UserWarning, match=f"rela.replace_attention left {left[0]}.* does not use the attention interf"):
         replaced = rela.replace_attention(family(name), "rela-g")

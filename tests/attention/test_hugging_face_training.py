@@ -43,9 +43,16 @@ def test_the_trainer_trains_and_saves_norms_and_thresholds(tmp_path: Path):
     model = llama(threshold="learned")
     before = attached_parameters(model)
     arguments = transformers.TrainingArguments(
-        str(tmp_path), max_steps=2, per_device_train_batch_size=2, learning_rate=0.1, report_to=[], save_strategy="no",
-        disable_tqdm=True, use_cpu=True, gradient_checkpointing=True,
-    )  # fmt: skip
+        str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=2,
+        learning_rate=0.1,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+        gradient_checkpointing=True,
+    )
     rows = [{"input_ids": ids, "attention_mask": mask, "labels": ids} for ids, mask in zip(IDS, LEFT, strict=True)]
     trainer = transformers.Trainer(model, arguments, train_dataset=rows)
     trainer.train()
@@ -98,8 +105,14 @@ def test_layers_on_several_devices_load_and_run(tmp_path: Path):
     pytest.importorskip("accelerate")
     model = llama(threshold="learned")
     model.save_pretrained(tmp_path / "saved")
-    places = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.norm": "cpu",
-              "model.rotary_emb": "cpu", "lm_head": "cpu"}  # fmt: skip
+    places = {
+        "model.embed_tokens": "cpu",
+        "model.layers.0": "cpu",
+        "model.layers.1": "disk",
+        "model.norm": "cpu",
+        "model.rotary_emb": "cpu",
+        "lm_head": "cpu",
+    }
     spread = type(model).from_pretrained(tmp_path / "saved", device_map=places, offload_folder=str(tmp_path / "disk"))
     devices = [{p.device.type for p in layer.parameters()} for layer in spread.model.layers]
     assert devices == [{"cpu"}, {"meta"}]

@@ -39,8 +39,14 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_same_keys_are_seen(function: str, padding: str, size: str):
     queries, keys, offset = SIZES[size]
-    given = {"batch_size": 2, "q_length": queries, "kv_length": keys, "q_offset": offset,
-             "mask_function": FUNCTIONS[function], "attention_mask": PADDINGS[padding]}  # fmt: skip
+    given = {
+        "batch_size": 2,
+        "q_length": queries,
+        "kv_length": keys,
+        "q_offset": offset,
+        "mask_function": FUNCTIONS[function],
+        "attention_mask": PADDINGS[padding],
+    }
     if PADDINGS[padding] is not None:
         given["attention_mask"] = PADDINGS[padding].bool()
     dense = masking.sdpa_mask(**given, allow_is_causal_skip=False)

@@ -66,9 +66,15 @@ def test_what_is_loaded_computes_what_was_saved(name: str, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("relu", {"threshold": 0.25}), ("sparsemax", {}), ("entmax:1.3", {}), ("softmax", {}), ("rela-i", {}),
-     (rela.Kind("relu2", "rms"), {"threshold": "learned", "target_sparsity": 0.8, "backend": "reference"})],
-)  # fmt: skip
+    [
+        ("relu", {"threshold": 0.25}),
+        ("sparsemax", {}),
+        ("entmax:1.3", {}),
+        ("softmax", {}),
+        ("rela-i", {}),
+        (rela.Kind("relu2", "rms"), {"threshold": "learned", "target_sparsity": 0.8, "backend": "reference"}),
+    ],
+)
 def test_kind_threshold_and_the_rest_come_back(kind: str | rela.Kind, options: dict[str, Any], tmp_path: Path):
     """Kinds without parameters too, of which the weights say nothing; by AutoModel, and in half precision."""
     model = make("llama")

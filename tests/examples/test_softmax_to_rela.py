@@ -12,8 +12,17 @@ pytest.importorskip("matplotlib")
 import rela
 from examples.softmax_to_rela import main
 
-SMALL = {"train": 200, "test": 3, "sentences": 4, "width": 16, "vocabulary": 300, "teacher-steps": 3,
-         "attention-steps": 2, "output-steps": 2, "every": 2}  # fmt: skip
+SMALL = {
+    "train": 200,
+    "test": 3,
+    "sentences": 4,
+    "width": 16,
+    "vocabulary": 300,
+    "teacher-steps": 3,
+    "attention-steps": 2,
+    "output-steps": 2,
+    "every": 2,
+}
 
 
 @pytest.mark.parametrize("family", ["rela", pytest.param("marian", marks=pytest.mark.campaign)])

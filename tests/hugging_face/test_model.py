@@ -176,8 +176,15 @@ def test_a_sparsity_target_is_part_of_the_training_loss():
     assert model.encoder.layers[0].attention.threshold.grad.any()
 
 
-SIZES = {"vocab_size": 300, "hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 32, "encoder_layers": 1,
-         "decoder_layers": 1, "max_position_embeddings": 120}  # fmt: skip
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 24,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "max_position_embeddings": 120,
+}
 
 
 def test_a_new_model_starts_as_ours_do():
@@ -216,10 +223,19 @@ def test_the_trainer_learns_a_few_sentences(tmp_path):
     torch.manual_seed(1)
     model = RelaForConditionalGeneration(RelaConfig(**SIZES, dropout=0.0, attention_dropout=0.0))
     arguments = Seq2SeqTrainingArguments(
-        str(tmp_path), per_device_train_batch_size=3, gradient_accumulation_steps=2, max_steps=8, learning_rate=2e-2,
-        report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True, predict_with_generate=True, logging_steps=8,
+        str(tmp_path),
+        per_device_train_batch_size=3,
+        gradient_accumulation_steps=2,
+        max_steps=8,
+        learning_rate=2e-2,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+        predict_with_generate=True,
+        logging_steps=8,
         label_names=["labels"],
-    )  # fmt: skip
+    )
     trainer = Seq2SeqTrainer(
         model, arguments, DataCollatorForSeq2Seq(tokenizer, model), train_dataset=rows, eval_dataset=rows
     )

@@ -13,9 +13,13 @@ pytest.importorskip("transformers")
 from rela.hugging_face.tokenizer import RelaTokenizer
 
 TEXTS = [
-    *(text for pair in toy_pairs(10) for text in pair), "", "  two   spaces\t", "a</s>b <pad> <s>",
-    "▁under_score", "☃ 犬",
-]  # fmt: skip
+    *(text for pair in toy_pairs(10) for text in pair),
+    "",
+    "  two   spaces\t",
+    "a</s>b <pad> <s>",
+    "▁under_score",
+    "☃ 犬",
+]
 
 
 @pytest.fixture(scope="module")

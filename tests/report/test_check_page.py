@@ -6,8 +6,17 @@ from rela.report.check_page import worst_first, write_check_page
 
 def make_check(line, score, word="<b>", flagged=True):
     words = [WordCheck("fine", 0.1, -1.0), WordCheck(word, 0.9, -5.0, flagged=flagged)]
-    return PairCheck(line, "s", "t", score=score, verdict="warn", log_prob=-1.0, null_rate=0.2,
-                     target_words=words, source_words=[WordCheck("source", None, attention=0.5)])  # fmt: skip
+    return PairCheck(
+        line,
+        "s",
+        "t",
+        score=score,
+        verdict="warn",
+        log_prob=-1.0,
+        null_rate=0.2,
+        target_words=words,
+        source_words=[WordCheck("source", None, attention=0.5)],
+    )
 
 
 def test_the_worst_come_first_and_only_so_many_are_kept():

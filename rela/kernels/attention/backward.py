@@ -242,9 +242,20 @@ def query_gradient_kernel(
     o_d = tl.arange(0, BD)
     o_t = i_t * BT + o_row
     b_begin, b_end = seen_keys(
-        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        tl.minimum(o_t, T - 1),
+        i_b,
+        T,
+        S,
+        sequences,
+        cu_q,
+        cu_k,
+        search_steps,
+        key_lengths,
+        key_starts,
+        left,
+        right,
         CAUSAL,
-    )  # fmt: skip
+    )
     first = tl.min(b_begin)
     last = tl.max(b_end)
     middle = first  # where the tiles begin that every query sees whole
@@ -362,9 +373,20 @@ def key_gradient_kernel(
     o_d = tl.arange(0, BD)
     o_s = i_s * BS + o_row
     b_begin, b_end = seeing_queries(
-        tl.minimum(o_s, S - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        tl.minimum(o_s, S - 1),
+        i_b,
+        T,
+        S,
+        sequences,
+        cu_q,
+        cu_k,
+        search_steps,
+        key_lengths,
+        key_starts,
+        left,
+        right,
         CAUSAL,
-    )  # fmt: skip
+    )
     first = tl.min(b_begin)
     last = tl.max(b_end)
     # whole tiles end at `middle`, because causality cuts at the beginning; only a window cuts at the end, too

@@ -138,9 +138,20 @@ def bias_gradient_kernel(
         i_b = i_m // mask_h * share_b + i // share_h
         i_h = i_m % mask_h * share_h + i % share_h
         b_begin, b_end = seen_keys(
-            tl.minimum(o_t, T - 1), i_b, T, S, sequences, None, None, search_steps, key_lengths, key_starts, left,
-            right, CAUSAL,
-        )  # fmt: skip
+            tl.minimum(o_t, T - 1),
+            i_b,
+            T,
+            S,
+            sequences,
+            None,
+            None,
+            search_steps,
+            key_lengths,
+            key_starts,
+            left,
+            right,
+            CAUSAL,
+        )
         if (tl.min(b_begin) < i_s * BS + BS) & (tl.max(b_end) > i_s * BS):
             q_head = head_of(q, q_strides, i_b, i_h)
             k_head = head_of(k, k_strides, i_b, i_h // GROUP)

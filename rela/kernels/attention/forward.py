@@ -140,9 +140,20 @@ def forward_kernel(
     o_t = i_t * BT + o_row
     # rows past the end repeat the last one, so that they do not make the tile look ragged
     b_begin, b_end = seen_keys(
-        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        tl.minimum(o_t, T - 1),
+        i_b,
+        T,
+        S,
+        sequences,
+        cu_q,
+        cu_k,
+        search_steps,
+        key_lengths,
+        key_starts,
+        left,
+        right,
         CAUSAL,
-    )  # fmt: skip
+    )
     first = tl.min(b_begin)
     last = tl.max(b_end)
     middle = first  # where the tiles begin that every query sees whole

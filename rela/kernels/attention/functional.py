@@ -65,9 +65,23 @@ def relu_attention(
         given = (q, k, v, threshold, key_lengths, mask, key_starts)
         memo = memo_of(*map(layout_of, given), *options, *window)
     problem = Problem(
-        q, k, v, threshold, key_lengths, mask, None, None, random, scale, activation, causal, dropout, key_starts,
-        *window, memo,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        threshold,
+        key_lengths,
+        mask,
+        None,
+        None,
+        random,
+        scale,
+        activation,
+        causal,
+        dropout,
+        key_starts,
+        *window,
+        memo,
+    )
     if wants_gradient(q, k, v, threshold, mask):
         return Attention.apply(q, k, v, threshold, mask, problem, deterministic)
     return forward(problem)[0]
@@ -100,9 +114,24 @@ class Attention(torch.autograd.Function):
         (queries, keys), (left, right) = ctx.packed, ctx.limits
         scale, activation, causal, dropout = ctx.options
         problem = Problem(
-            q, k, v, threshold, key_lengths, mask, queries, keys, seed, scale, activation, causal, dropout, key_starts,
-            left, right, ctx.memo,
-        )  # fmt: skip
+            q,
+            k,
+            v,
+            threshold,
+            key_lengths,
+            mask,
+            queries,
+            keys,
+            seed,
+            scale,
+            activation,
+            causal,
+            dropout,
+            key_starts,
+            left,
+            right,
+            ctx.memo,
+        )
         dq, dk, dv, d_theta = backward(problem, d_out, ctx.deterministic)
         d_bias = bias_gradient(problem, d_out) if ctx.needs_input_grad[4] else None
         return dq, dk, dv, None if threshold is None else d_theta, d_bias, None, None
@@ -202,9 +231,24 @@ def relu_attention_decode(
         given = (q, k, v, threshold, key_lengths, key_starts)
         memo = memo_of(*map(layout_of, given), scale, activation, causal, left)
     problem = Problem(
-        q, k, v, threshold, key_lengths, None, None, None, None, scale, activation, causal, 0.0, key_starts, left,
-        None, memo,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+        threshold,
+        key_lengths,
+        None,
+        None,
+        None,
+        None,
+        scale,
+        activation,
+        causal,
+        0.0,
+        key_starts,
+        left,
+        None,
+        memo,
+    )
     return decode(problem)
 
 
@@ -238,9 +282,23 @@ def simplex_attention(
     if memo is None:
         memo = memo_of(*map(layout_of, (q, k, v, key_lengths, mask, key_starts)), *options, *window)
     problem = Problem(
-        q, k, v, None, key_lengths, mask, None, None, random, scale, activation, causal, dropout, key_starts, *window,
+        q,
+        k,
+        v,
+        None,
+        key_lengths,
+        mask,
+        None,
+        None,
+        random,
+        scale,
+        activation,
+        causal,
+        dropout,
+        key_starts,
+        *window,
         memo,
-    )  # fmt: skip
+    )
     if wants_gradient(q, k, v):
         return SimplexAttention.apply(q, k, v, problem)
     return simplex_forward(problem)[0]
@@ -291,9 +349,24 @@ class SimplexAttention(torch.autograd.Function):
         (queries, keys), (left, right) = ctx.packed, ctx.sides
         scale, activation, causal, dropout = ctx.options
         problem = Problem(
-            q, k, v, None, key_lengths, mask, queries, keys, seed, scale, activation, causal, dropout, key_starts, left,
-            right, ctx.memo,
-        )  # fmt: skip
+            q,
+            k,
+            v,
+            None,
+            key_lengths,
+            mask,
+            queries,
+            keys,
+            seed,
+            scale,
+            activation,
+            causal,
+            dropout,
+            key_starts,
+            left,
+            right,
+            ctx.memo,
+        )
         return *simplex_backward(problem, levels, d_out), None
 
 

@@ -184,9 +184,15 @@ def _empty_statistics(q: Tensor, *_options: Any) -> tuple[Tensor, ...]:
 
 
 def _empty_gradients(
-    d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, threshold: Tensor | None, key_lengths: Tensor | None,
-    mask: Tensor | None, *options: Any,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    d_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    key_lengths: Tensor | None,
+    mask: Tensor | None,
+    *options: Any,
+) -> tuple[Tensor, ...]:
     d_theta = q.new_empty(0) if threshold is None else torch.empty_like(threshold)
     d_bias = torch.empty(mask.shape, dtype=mask.dtype, device=q.device) if options[-1] and mask is not None else None
     return _heads_last(q), _heads_last(k), _heads_last(v), d_theta, q.new_empty(0) if d_bias is None else d_bias

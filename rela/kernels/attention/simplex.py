@@ -119,9 +119,25 @@ def search_step(b_total, b_slopes, ALPHA: tl.constexpr):
 
 @triton.jit
 def row_scores(
-    b_q, k, stride, i_s, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask, mask_strides,
-    D: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    b_q,
+    k,
+    stride,
+    i_s,
+    o_t,
+    o_col,
+    o_d,
+    first,
+    last,
+    b_begin,
+    b_end,
+    T,
+    score_scale,
+    mask,
+    mask_strides,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """z of the queries with the keys from i_s on, [BT, BS]; which of them are seen; and the keys, [BS, BD]."""
     b_k = load_rows(k, i_s, stride, o_col, o_d, first, last, D, BD, True)
     b_z = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * score_scale
@@ -191,9 +207,20 @@ def simplex_kernel(
     o_d = tl.arange(0, BD)
     o_t = i_t * BT + o_row
     b_begin, b_end = seen_keys(
-        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        tl.minimum(o_t, T - 1),
+        i_b,
+        T,
+        S,
+        sequences,
+        cu_q,
+        cu_k,
+        search_steps,
+        key_lengths,
+        key_starts,
+        left,
+        right,
         CAUSAL,
-    )  # fmt: skip
+    )
     first = tl.min(b_begin)
     last = tl.max(b_end)
 
@@ -207,9 +234,25 @@ def simplex_kernel(
     if last - first <= BS:
         # [BT, BS]; the scores of whole rows, relative to the largest
         b_z, m_seen, _ = row_scores(
-            b_q, k, k_strides[2], first, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask,
-            mask_strides, D, BD, PRECISION,
-        )  # fmt: skip
+            b_q,
+            k,
+            k_strides[2],
+            first,
+            o_t,
+            o_col,
+            o_d,
+            first,
+            last,
+            b_begin,
+            b_end,
+            T,
+            score_scale,
+            mask,
+            mask_strides,
+            D,
+            BD,
+            PRECISION,
+        )
         b_largest = tl.max(tl.where(m_seen, b_z, float("-inf")), axis=1)
         b_largest = tl.where(b_largest == float("-inf"), 0.0, b_largest)
         b_z = tl.where(m_seen, b_z - b_largest[:, None], HIDDEN)
@@ -233,9 +276,25 @@ def simplex_kernel(
         b_largest = tl.full([BT], float("-inf"), dtype=tl.float32)
         for i_s in range(first, last, BS):
             b_z, m_seen, _ = row_scores(
-                b_q, k, k_strides[2], i_s, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask,
-                mask_strides, D, BD, PRECISION,
-            )  # fmt: skip
+                b_q,
+                k,
+                k_strides[2],
+                i_s,
+                o_t,
+                o_col,
+                o_d,
+                first,
+                last,
+                b_begin,
+                b_end,
+                T,
+                score_scale,
+                mask,
+                mask_strides,
+                D,
+                BD,
+                PRECISION,
+            )
             b_largest = tl.maximum(b_largest, tl.max(tl.where(m_seen, b_z, float("-inf")), axis=1))
         b_largest = tl.where(b_largest == float("-inf"), 0.0, b_largest)
         while (moved > TOLERANCE) & (steps < MOST_STEPS):
@@ -243,9 +302,25 @@ def simplex_kernel(
             b_slopes = tl.zeros([BT], dtype=tl.float32)
             for i_s in range(first, last, BS):
                 b_z, m_seen, _ = row_scores(
-                    b_q, k, k_strides[2], i_s, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask,
-                    mask_strides, D, BD, PRECISION,
-                )  # fmt: skip
+                    b_q,
+                    k,
+                    k_strides[2],
+                    i_s,
+                    o_t,
+                    o_col,
+                    o_d,
+                    first,
+                    last,
+                    b_begin,
+                    b_end,
+                    T,
+                    score_scale,
+                    mask,
+                    mask_strides,
+                    D,
+                    BD,
+                    PRECISION,
+                )
                 b_u = above(tl.where(m_seen, b_z - b_largest[:, None], HIDDEN), b_tau[:, None])
                 b_slope = slopes(b_u, ALPHA)
                 b_total += tl.sum(b_u * b_slope, axis=1)
@@ -256,9 +331,25 @@ def simplex_kernel(
             steps += 1
         for i_s in range(first, last, BS):
             b_z, m_seen, _ = row_scores(
-                b_q, k, k_strides[2], i_s, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask,
-                mask_strides, D, BD, PRECISION,
-            )  # fmt: skip
+                b_q,
+                k,
+                k_strides[2],
+                i_s,
+                o_t,
+                o_col,
+                o_d,
+                first,
+                last,
+                b_begin,
+                b_end,
+                T,
+                score_scale,
+                mask,
+                mask_strides,
+                D,
+                BD,
+                PRECISION,
+            )
             b_u = above(tl.where(m_seen, b_z - b_largest[:, None], HIDDEN), b_tau[:, None])
             b_w = b_u * slopes(b_u, ALPHA)
             if seed is not None:

@@ -154,9 +154,20 @@ def query_gradient_kernel(
     o_d = tl.arange(0, BD)
     o_t = i_t * BT + o_row
     b_begin, b_end = seen_keys(
-        tl.minimum(o_t, T - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        tl.minimum(o_t, T - 1),
+        i_b,
+        T,
+        S,
+        sequences,
+        cu_q,
+        cu_k,
+        search_steps,
+        key_lengths,
+        key_starts,
+        left,
+        right,
         CAUSAL,
-    )  # fmt: skip
+    )
     first = tl.min(b_begin)
     last = tl.max(b_end)
 
@@ -171,9 +182,25 @@ def query_gradient_kernel(
     if last - first <= BS:
         # [BT, BS]; whole rows
         b_z, m_seen, b_k = row_scores(
-            b_q, k, k_strides[2], first, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask,
-            mask_strides, D, BD, PRECISION,
-        )  # fmt: skip
+            b_q,
+            k,
+            k_strides[2],
+            first,
+            o_t,
+            o_col,
+            o_d,
+            first,
+            last,
+            b_begin,
+            b_end,
+            T,
+            score_scale,
+            mask,
+            mask_strides,
+            D,
+            BD,
+            PRECISION,
+        )
         b_slope = tl.where(m_seen, slopes(above(b_z - b_largest[:, None], b_tau[:, None]), ALPHA), 0.0)
         b_v = load_rows(v, first, v_strides[2], o_col, o_d, first, last, D, BD, True)
         b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
@@ -187,9 +214,25 @@ def query_gradient_kernel(
         b_centre = tl.zeros([BT], dtype=tl.float32)
         for i_s in range(first, last, BS):
             b_z, m_seen, b_k = row_scores(
-                b_q, k, k_strides[2], i_s, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask,
-                mask_strides, D, BD, PRECISION,
-            )  # fmt: skip
+                b_q,
+                k,
+                k_strides[2],
+                i_s,
+                o_t,
+                o_col,
+                o_d,
+                first,
+                last,
+                b_begin,
+                b_end,
+                T,
+                score_scale,
+                mask,
+                mask_strides,
+                D,
+                BD,
+                PRECISION,
+            )
             b_slope = tl.where(m_seen, slopes(above(b_z - b_largest[:, None], b_tau[:, None]), ALPHA), 0.0)
             b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, True)
             b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
@@ -199,9 +242,25 @@ def query_gradient_kernel(
         b_centre = mean(b_centre, b_slopes, b_tau)
         for i_s in range(first, last, BS):
             b_z, m_seen, b_k = row_scores(
-                b_q, k, k_strides[2], i_s, o_t, o_col, o_d, first, last, b_begin, b_end, T, score_scale, mask,
-                mask_strides, D, BD, PRECISION,
-            )  # fmt: skip
+                b_q,
+                k,
+                k_strides[2],
+                i_s,
+                o_t,
+                o_col,
+                o_d,
+                first,
+                last,
+                b_begin,
+                b_end,
+                T,
+                score_scale,
+                mask,
+                mask_strides,
+                D,
+                BD,
+                PRECISION,
+            )
             b_slope = tl.where(m_seen, slopes(above(b_z - b_largest[:, None], b_tau[:, None]), ALPHA), 0.0)
             b_v = load_rows(v, i_s, v_strides[2], o_col, o_d, first, last, D, BD, True)
             b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
@@ -271,9 +330,20 @@ def key_gradient_kernel(
     o_d = tl.arange(0, BD)
     o_s = i_s * BS + o_row
     b_begin, b_end = seeing_queries(
-        tl.minimum(o_s, S - 1), i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right,
+        tl.minimum(o_s, S - 1),
+        i_b,
+        T,
+        S,
+        sequences,
+        cu_q,
+        cu_k,
+        search_steps,
+        key_lengths,
+        key_starts,
+        left,
+        right,
         CAUSAL,
-    )  # fmt: skip
+    )
     first = tl.min(b_begin)
     last = tl.max(b_end)
 

@@ -189,11 +189,41 @@ def span(seen, i_s, T, S, ROWS: gl.constexpr, QUERIES: gl.constexpr, CAUSAL: gl.
 
 
 @gluon.jit
-def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr, DROPPED: gl.constexpr,
-                   ROWS: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr,
-                   PREFETCH: gl.constexpr):  # fmt: skip
-    q, k, v, d_out, seen, numbers_q, s_q, s_k, s_v, s_do, s_numbers, k_full, v_full, q_full, q_empty, do_full, \
-        do_empty, i_b, i_hk, i_s, T, S = arguments  # fmt: skip
+def load_partition(
+    arguments,
+    GROUP: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PACKED: gl.constexpr,
+    DROPPED: gl.constexpr,
+    ROWS: gl.constexpr,
+    QUERIES: gl.constexpr,
+    STAGES: gl.constexpr,
+    PREFETCH: gl.constexpr,
+):
+    (
+        q,
+        k,
+        v,
+        d_out,
+        seen,
+        numbers_q,
+        s_q,
+        s_k,
+        s_v,
+        s_do,
+        s_numbers,
+        k_full,
+        v_full,
+        q_full,
+        q_empty,
+        do_full,
+        do_empty,
+        i_b,
+        i_hk,
+        i_s,
+        T,
+        S,
+    ) = arguments
     for i_w in gl.static_range(2):
         mbarrier.expect(k_full.index(i_w), k.block_type.nbytes)
         tma.async_copy_global_to_shared(k, [i_b, i_hk, i_s + i_w * ROWS, 0], k_full.index(i_w), s_k.index(i_w))
@@ -233,13 +263,58 @@ def load_partition(arguments, GROUP: gl.constexpr, CAUSAL: gl.constexpr, PACKED:
 
 
 @gluon.jit
-def product_partition(arguments, I_W: gl.constexpr, D: gl.constexpr, GROUP: gl.constexpr, CAUSAL: gl.constexpr,
-                      PACKED: gl.constexpr, DROPPED: gl.constexpr, SCALED: gl.constexpr, SHIFTED: gl.constexpr,
-                      ROWS: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr,
-                      PREFETCH: gl.constexpr):  # fmt: skip
-    dq, dk, dv, seen, end_q, end_k, numbers_k, drop_below, s_q, s_k, s_v, s_do, s_ds, s_dq, s_numbers, k_full, v_full, \
-        q_full, q_empty, do_full, do_empty, ds_full, done, threshold, d_theta, threshold_scale, score_scale, \
-        output_scale, gradient_scale, i_b, i_hk, i_s, H, T, S = arguments  # fmt: skip
+def product_partition(
+    arguments,
+    I_W: gl.constexpr,
+    D: gl.constexpr,
+    GROUP: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PACKED: gl.constexpr,
+    DROPPED: gl.constexpr,
+    SCALED: gl.constexpr,
+    SHIFTED: gl.constexpr,
+    ROWS: gl.constexpr,
+    QUERIES: gl.constexpr,
+    STAGES: gl.constexpr,
+    PREFETCH: gl.constexpr,
+):
+    (
+        dq,
+        dk,
+        dv,
+        seen,
+        end_q,
+        end_k,
+        numbers_k,
+        drop_below,
+        s_q,
+        s_k,
+        s_v,
+        s_do,
+        s_ds,
+        s_dq,
+        s_numbers,
+        k_full,
+        v_full,
+        q_full,
+        q_empty,
+        do_full,
+        do_empty,
+        ds_full,
+        done,
+        threshold,
+        d_theta,
+        threshold_scale,
+        score_scale,
+        output_scale,
+        gradient_scale,
+        i_b,
+        i_hk,
+        i_s,
+        H,
+        T,
+        S,
+    ) = arguments
     dtype: gl.constexpr = s_q.dtype
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, QUERIES, 16])
     d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
@@ -481,11 +556,67 @@ def backward_kernel(
         mbarrier.init(do_empty.index(i), count=2)
     mbarrier.init(done, count=2)
     fence_async_shared()
-    loads = (q, k, v, d_out, seen, numbers_q, s_q, s_k, s_v, s_do, s_numbers, k_full, v_full, q_full, q_empty, do_full,
-             do_empty, i_b, i_hk, i_s, T, S)  # fmt: skip
-    products = (dq, dk, dv, seen, end_q, end_k, numbers_k, drop_below, s_q, s_k, s_v, s_do, s_ds, s_dq, s_numbers,
-                k_full, v_full, q_full, q_empty, do_full, do_empty, ds_full, done, threshold, d_theta, threshold_scale,
-                score_scale, output_scale, gradient_scale, i_b, i_hk, i_s, H, T, S)  # fmt: skip
+    loads = (
+        q,
+        k,
+        v,
+        d_out,
+        seen,
+        numbers_q,
+        s_q,
+        s_k,
+        s_v,
+        s_do,
+        s_numbers,
+        k_full,
+        v_full,
+        q_full,
+        q_empty,
+        do_full,
+        do_empty,
+        i_b,
+        i_hk,
+        i_s,
+        T,
+        S,
+    )
+    products = (
+        dq,
+        dk,
+        dv,
+        seen,
+        end_q,
+        end_k,
+        numbers_k,
+        drop_below,
+        s_q,
+        s_k,
+        s_v,
+        s_do,
+        s_ds,
+        s_dq,
+        s_numbers,
+        k_full,
+        v_full,
+        q_full,
+        q_empty,
+        do_full,
+        do_empty,
+        ds_full,
+        done,
+        threshold,
+        d_theta,
+        threshold_scale,
+        score_scale,
+        output_scale,
+        gradient_scale,
+        i_b,
+        i_hk,
+        i_s,
+        H,
+        T,
+        S,
+    )
     gl.warp_specialize(
         [
             (

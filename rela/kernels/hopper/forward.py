@@ -181,11 +181,35 @@ def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, PACKED:
 @gluon.jit
 def load_partition(
     arguments,
-    CAUSAL: gl.constexpr, PACKED: gl.constexpr, DROPPED: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PACKED: gl.constexpr,
+    DROPPED: gl.constexpr,
+    ROWS: gl.constexpr,
+    KEYS: gl.constexpr,
     STAGES: gl.constexpr,
-):  # fmt: skip
-    q, k, v, seen, numbers_k, s_q, s_k, s_v, s_numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty, \
-        B, H, group, T, S = arguments  # fmt: skip
+):
+    (
+        q,
+        k,
+        v,
+        seen,
+        numbers_k,
+        s_q,
+        s_k,
+        s_v,
+        s_numbers,
+        q_full,
+        q_empty,
+        k_full,
+        k_empty,
+        v_full,
+        v_empty,
+        B,
+        H,
+        group,
+        T,
+        S,
+    ) = arguments
     n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
     stage = 0
     phase = 1  # the stages are empty at first
@@ -223,8 +247,22 @@ def load_partition(
 
 
 @gluon.jit
-def scores(b_s, row, column, b_first, b_last, b_theta, score_scale, T, S, SCALED: gl.constexpr, SHIFTED: gl.constexpr,
-           CAUSAL: gl.constexpr, PACKED: gl.constexpr, STATISTICS: gl.constexpr):  # fmt: skip
+def scores(
+    b_s,
+    row,
+    column,
+    b_first,
+    b_last,
+    b_theta,
+    score_scale,
+    T,
+    S,
+    SCALED: gl.constexpr,
+    SHIFTED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PACKED: gl.constexpr,
+    STATISTICS: gl.constexpr,
+):
     """Scores from products, zero where a key is hidden (CAUSAL, PACKED) or where there is none (STATISTICS)."""
     if SCALED:
         b_s = b_s * score_scale
@@ -258,11 +296,19 @@ def clear_rows(tile, first):
 
 @gluon.jit
 def product_partition(
-    i_w, arguments,
-    D: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr, DROPPED: gl.constexpr, SCALED: gl.constexpr,
-    SHIFTED: gl.constexpr, STATISTICS: gl.constexpr,
-    ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
+    i_w,
+    arguments,
+    D: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PACKED: gl.constexpr,
+    DROPPED: gl.constexpr,
+    SCALED: gl.constexpr,
+    SHIFTED: gl.constexpr,
+    STATISTICS: gl.constexpr,
+    ROWS: gl.constexpr,
+    KEYS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
     (
         out,
         rows,
@@ -343,8 +389,22 @@ def product_partition(
             b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
         b_s = warpgroup_mma_wait(0, [b_s])
         mbarrier.arrive(k_empty.index(stage))
-        b_s = scores(b_s, row, first * KEYS, b_first, b_last, b_theta, score_scale, T, S, SCALED, SHIFTED,
-                     CAUSAL, PACKED, STATISTICS)  # fmt: skip
+        b_s = scores(
+            b_s,
+            row,
+            first * KEYS,
+            b_first,
+            b_last,
+            b_theta,
+            score_scale,
+            T,
+            S,
+            SCALED,
+            SHIFTED,
+            CAUSAL,
+            PACKED,
+            STATISTICS,
+        )
         if STATISTICS:
             b_w, b_flags = rectified_counted(b_s, dtype)
             b_zeros, b_keys = observe(b_s, b_flags, own_bits, dtype)
@@ -378,8 +438,22 @@ def product_partition(
                 b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
                 b_s = warpgroup_mma_wait(1, [b_s])
                 mbarrier.arrive(k_empty.index(stage))
-                b_s = scores(b_s, row, i_s * KEYS, b_first, b_last, b_theta, score_scale, T, S, SCALED, SHIFTED,
-                             RAGGED and CAUSAL, RAGGED and PACKED, RAGGED and STATISTICS)  # fmt: skip
+                b_s = scores(
+                    b_s,
+                    row,
+                    i_s * KEYS,
+                    b_first,
+                    b_last,
+                    b_theta,
+                    score_scale,
+                    T,
+                    S,
+                    SCALED,
+                    SHIFTED,
+                    RAGGED and CAUSAL,
+                    RAGGED and PACKED,
+                    RAGGED and STATISTICS,
+                )
                 if STATISTICS:
                     b_next, b_flags = rectified_counted(b_s, dtype)
                     # always so; a branch, lest the compiler put this off until the product in flight has ended
@@ -480,12 +554,56 @@ def forward_kernel(
         mbarrier.init(v_empty.index(i), count=2)
     fence_async_shared()
 
-    loads = (q, k, v, seen, numbers_k, s_q, s_k, s_v, s_numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
-             B, H, group, T, S)  # fmt: skip
+    loads = (
+        q,
+        k,
+        v,
+        seen,
+        numbers_k,
+        s_q,
+        s_k,
+        s_v,
+        s_numbers,
+        q_full,
+        q_empty,
+        k_full,
+        k_empty,
+        v_full,
+        v_empty,
+        B,
+        H,
+        group,
+        T,
+        S,
+    )
     rows = (nonzeros, argmax, largest)
-    products = (out, rows, seen, end_k, numbers_q, drop_below, s_q, s_o, s_k, s_v, s_numbers, q_full, q_empty,
-                k_full, k_empty, v_full, v_empty, threshold, score_scale, threshold_scale, output_scale,
-                B, H, T, S)  # fmt: skip
+    products = (
+        out,
+        rows,
+        seen,
+        end_k,
+        numbers_q,
+        drop_below,
+        s_q,
+        s_o,
+        s_k,
+        s_v,
+        s_numbers,
+        q_full,
+        q_empty,
+        k_full,
+        k_empty,
+        v_full,
+        v_empty,
+        threshold,
+        score_scale,
+        threshold_scale,
+        output_scale,
+        B,
+        H,
+        T,
+        S,
+    )
     gl.warp_specialize(
         [
             (

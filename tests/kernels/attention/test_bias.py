@@ -8,8 +8,13 @@ from rela.kernels.attention.functional import relu_attention
 from tests.kernels.attention.attention_cases import SCALE, qkv
 from tests.kernels.exactness import ACTIVATIONS, DEVICE, assert_as_exact_as, draw, seen_by
 
-BIASES = {"all": (2, 4, 20, 24), "heads": (1, 4, 20, 24), "keys": (2, 1, 1, 24), "queries": (1, 1, 20, 1),
-          "numbers": (2, 4, 1, 1)}  # fmt: skip
+BIASES = {
+    "all": (2, 4, 20, 24),
+    "heads": (1, 4, 20, 24),
+    "keys": (2, 1, 1, 24),
+    "queries": (1, 1, 20, 1),
+    "numbers": (2, 4, 1, 1),
+}
 
 
 @pytest.mark.parametrize("shape", BIASES)
