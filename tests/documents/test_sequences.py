@@ -27,7 +27,7 @@ from tests.documents.test_pages import PAGES as PAGES_BY_THEMSELVES
 from tests.documents.test_pages import demo, write_toy
 from tests.tiny_models import tiny_translator
 
-MAIN = ["README.md", "docs/training.md", "docs/translating.md", "docs/hugging-face.md"]
+MAIN = ["README.md", "docs/training.md", "docs/training-options.md", "docs/translating.md", "docs/hugging-face.md"]
 """Read in this order after `make demo`: what a page makes, the next one uses."""
 SMALL = {
     "data.vocabulary_size": 300,
