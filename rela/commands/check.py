@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rela.commands.arguments import load_models, text_pairs
-from rela.commands.options import Device, ModelFolder, OutputFile, SourceText, TargetText
+from rela.commands.options import (
+    Device,
+    ModelFolder,
+    On,
+    OutputFile,
+    RayWorkers,
+    ShardLines,
+    SourceText,
+    TargetText,
+)
 from rela.commands.outputs import check_outputs
 from rela.terminal import check_format, output_lines, paired_lines
 
 if TYPE_CHECKING:
     from rela.decoding.translate import Translator
-    from rela.filtering.check import PairCheck
+    from rela.filtering.check import Checker, PairCheck
 
 COLUMNS = ("line", "score", "verdict", "log_prob", "contrast", "null_rate", "no_source", "untranslated", "problem")
 
@@ -49,6 +58,9 @@ def check(
         ),
     ] = None,
     device: Device = "auto",
+    on: On = None,
+    workers: RayWorkers = None,
+    shard_lines: ShardLines = 8192,
 ) -> None:
     """Find bad translations: one score a pair (high is bad), words without a source, words left untranslated.
 
@@ -60,9 +72,13 @@ def check(
         raise ValueError("--pairs, --domain and --reference say how to calibrate; give --calibrate too")
     if calibrate and (out is not None or page is not None):
         raise ValueError("--calibrate writes into the model folder only; leave out --out and --page")
-    check_outputs([out, page], [source, target], [model, *([reverse] if reverse else [])])
+    check_outputs([page] if on else [out, page], [source, target], [model, *([reverse] if reverse else [])])
     forward = load_models([str(model)], device).popitem()[1]
     backward = None if reverse is None else load_models([str(reverse)], device).popitem()[1]
+    if on is not None:
+        from rela.commands.ray_jobs import refuse_on_ray
+
+        refuse_on_ray(on, {"calibrate": calibrate, "page": page})
     if calibrate:
         from rela.filtering.detector import TRUSTED
 
@@ -76,6 +92,9 @@ def check(
         score = "the score is minus the log-probability, and no word is marked"
         wanted = f"rela check {model} TRUSTED_SRC TRUSTED_TGT{how} --calibrate fits a better one"
         print(f"{model} is not calibrated for this: {score}; {wanted}", file=sys.stderr)
+    if on is not None:
+        check_on_ray(checker, (source, target), out, format, workers, shard_lines, device)
+        return
     with output_lines(out) as write:
         checks = written(checker.check(paired_lines(source, target)), write, format)
         if page is None:
@@ -104,9 +123,30 @@ def fit(
         print(f"{forward.folder} ({name}), {detector.trusted:,} trusted pairs; AUROC on noise kept out: {found}")
 
 
-def written(checks: Iterator[PairCheck], write: Callable[[str], None], format: str) -> Iterator[PairCheck]:
-    """The same checks, each written on its way."""
-    if format == "tsv":
+def check_on_ray(
+    checker: Checker,
+    files: tuple[Path, Path],
+    out: Path | None,
+    format: str,
+    workers: int | None,
+    shard_lines: int,
+    device: str,
+) -> None:
+    """`rela check` by workers that hold the models of this checker."""
+    from rela.commands.ray_jobs import CheckRows, write_on_ray
+    from rela.filtering.detector import detector_fingerprint
+
+    reverse = None if checker.backward is None else str(checker.backward.folder)
+    detector = None if checker.detector is None else detector_fingerprint(checker.detector)
+    job = CheckRows(str(checker.forward.folder), reverse, detector, format, device)
+    write_on_ray(job, [job.model, *([reverse] if reverse else [])], list(files), out, workers, shard_lines)
+
+
+def written(
+    checks: Iterator[PairCheck], write: Callable[[str], None], format: str, titles: bool = True
+) -> Iterator[PairCheck]:
+    """The same checks, each written on its way; `titles` puts the line of titles before a table."""
+    if format == "tsv" and titles:
         write("\t".join(COLUMNS))
     for one in checks:
         write(json.dumps(one.row(), ensure_ascii=False) if format == "jsonl" else tsv_row(one))

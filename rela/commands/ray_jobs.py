@@ -87,11 +87,44 @@ class AlignRows:
         backward = None if self.reverse is None else load(self.reverse, self.choices[1])
 
         def align(shard: Shard, rows: list[Row]) -> bytes:
-            pairs = [(text_of(shard, i, row[0]), text_of(shard, i, row[1])) for i, row in enumerate(rows)]
+            pairs = pairs_of(shard, rows)
             with numbered_warnings(shard.first):
                 return as_text([pharaoh(links) for links in align_corpus(forward, pairs, backward, self.symmetrise)])
 
         return align
+
+
+@dataclass(frozen=True)
+class CheckRows:
+    """What `rela check` prints of each pair; the line of titles of its table is in the first shard."""
+
+    model: str
+    reverse: str | None
+    detector: str | None
+    """The fingerprint of what scores are made with; None of a model that is not calibrated."""
+    format: str
+    device: str
+
+    def describe(self) -> dict[str, Any]:
+        models = [model_identity(model) for model in (self.model, self.reverse) if model]
+        return {"command": "check", **vars(self), "model": models, "reverse": None}
+
+    def start(self) -> Work:
+        from rela.commands.check import written
+        from rela.decoding.translate import Translator
+        from rela.filtering.check import Checker
+
+        backward = None if self.reverse is None else Translator.load(self.reverse, self.device)
+        checker = Checker(Translator.load(self.model, self.device), backward)
+
+        def check(shard: Shard, rows: list[Row]) -> bytes:
+            lines: list[str] = []
+            checks = checker.check(pairs_of(shard, rows), first=shard.first + 1)
+            for _ in written(checks, lines.append, self.format, titles=shard.number == 0):
+                pass
+            return as_text(lines)
+
+        return check
 
 
 @dataclass(frozen=True)
@@ -127,7 +160,7 @@ def refuse_on_ray(on: str, given: dict[str, Any]) -> None:
     if on != "ray":
         raise ValueError(f"on is {on!r}; wanted ray")
     if refused := [f"--{name}" for name, value in given.items() if value]:
-        raise ValueError(f"{', '.join(refused)} cannot be had with --on ray; wanted plain lines")
+        raise ValueError(f"{', '.join(refused)} cannot be had with --on ray; leave them out")
 
 
 def write_on_ray(
@@ -145,7 +178,7 @@ def write_on_ray(
     check_outside([out], models)
     shards = shards_of(files, shard_lines)
     corpus = {"corpus": [file_fingerprint(file) for file in files], "shard_lines": shard_lines}
-    ending = "jsonl" if getattr(job, "format", "") == "jsonl" else "txt"
+    ending = {"jsonl": "jsonl", "tsv": "tsv"}.get(getattr(job, "format", ""), "txt")
     with progress_bars() as progress:
         write_shards(job, corpus, shards, out, ending, Workers(workers, job.device), progress)
     print(out)
@@ -220,13 +253,19 @@ def score_on_ray(
     return store
 
 
-def text_of(shard: Shard, number: int, raw: bytes | None) -> str:
+def pairs_of(shard: Shard, rows: list[Row]) -> list[tuple[str, str]]:
+    """The sentence pairs of a shard."""
+    return [(text_of(shard, i, row[0]), text_of(shard, i, row[1], side=1)) for i, row in enumerate(rows)]
+
+
+def text_of(shard: Shard, number: int, raw: bytes | None, side: int = 0) -> str:
     """The text of a row's side; what is no text is an error that names the file and the line."""
     from rela.data.corpus import EMPTY, CorpusError, decode_line
 
     text, problem = decode_line(raw)
     if problem and problem != EMPTY:
-        raise CorpusError(f"{shard.places[0].path}, line {shard.first + number + 1}: {problem}")
+        path = shard.places[min(side, len(shard.places) - 1)].path  # a table has both sides
+        raise CorpusError(f"{path}, line {shard.first + number + 1}: {problem}")
     return text
 
 

@@ -79,9 +79,9 @@ class Checker:
         self.forward, self.backward = forward, backward
         self.detector: Detector | None = detector_for(forward, backward)
 
-    def check(self, pairs: Iterable[Pair]) -> Iterator[PairCheck]:
-        """Each pair checked, in order; pairs are read as they are needed."""
-        stream = enumerate(pairs, start=1)
+    def check(self, pairs: Iterable[Pair], first: int = 1) -> Iterator[PairCheck]:
+        """Each pair checked, in order; pairs are read as they are needed, and `first` is the line of the first one."""
+        stream = enumerate(pairs, start=first)
         while window := list(islice(stream, WINDOW)):
             readable = [scorable(self.forward, self.backward, pair) for _, pair in window]
             results = self.check_window([item for item, good in zip(window, readable, strict=True) if good])

@@ -14,9 +14,10 @@ import pyarrow.parquet
 import pytest
 
 from rela.cli import main
-from rela.cluster.inputs import shards_of
+from rela.cluster.inputs import read_shard, shards_of
 from rela.cluster.manifest import MANIFEST
-from rela.commands.ray_jobs import ScoreRows, TranslateRows
+from rela.commands.ray_jobs import CheckRows, ScoreRows, TranslateRows
+from rela.data.corpus import CorpusError
 from rela.filtering.score_corpus import score_block
 from tests.tiny_models import tiny_folder, toy_pairs
 
@@ -97,6 +98,20 @@ def test_links_are_those_of_one_process(place, cluster, tmp_path):
 
 
 @pytest.mark.campaign
+def test_checks_are_those_of_one_process_from_text_and_parquet(place, cluster, tmp_path):
+    """Two models, both formats; lines are those of the corpus, and titles come once."""
+    tiny_folder(tmp_path / "back", seed=2)
+    command = ["check", place / "model", "--reverse", tmp_path / "back", "--device", "cpu"]
+    texts, table = [place / "source", place / "target"], [place / "pairs.parquet"] * 2
+    for format, files in (("tsv", texts), ("jsonl", table)):
+        run(*command, *texts, "--format", format, "--out", tmp_path / f"one.{format}")
+        many = tmp_path / f"many-{format}"
+        run(*command, *files, "--format", format, "--out", many, "--on", "ray", "--shard-lines", 37)
+        assert joined(many) == (tmp_path / f"one.{format}").read_text(encoding="utf-8")
+        assert {path.suffix for path in many.glob("part-*")} == {f".{format}"}
+
+
+@pytest.mark.campaign
 def test_a_filtered_corpus_is_that_of_one_process(place, cluster, tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "many").mkdir()
@@ -124,10 +139,12 @@ def worker_processes() -> list[int]:
 
 
 @pytest.mark.campaign
-def test_a_killed_worker_loses_nothing_and_brings_nothing_twice(place, cluster, tmp_path):
+@pytest.mark.parametrize(("name", "sides"), [("translate", ["source"]), ("check", ["source", "target"])])
+def test_a_killed_worker_loses_nothing_and_brings_nothing_twice(place, cluster, tmp_path, name, sides):
     """And a manifest that lost its end is filled up, without doing again what it still names."""
-    model, out = place / "model", tmp_path / "out"
-    run("translate", model, place / "source", "--out", tmp_path / "one", "--device", "cpu")
+    out = tmp_path / "out"
+    command = [name, place / "model", *(place / side for side in sides), "--device", "cpu"]
+    run(*command, "--out", tmp_path / "one")
     wanted = (tmp_path / "one").read_text(encoding="utf-8")
     killed: list[int] = []
     over = threading.Event()
@@ -141,7 +158,7 @@ def test_a_killed_worker_loses_nothing_and_brings_nothing_twice(place, cluster, 
 
     watcher = threading.Thread(target=kill_one)
     watcher.start()
-    command = ["translate", model, place / "source", "--out", out, "--device", "cpu", "--on", "ray"]
+    command += ["--out", out, "--on", "ray"]
     try:
         run(*command, "--workers", 2, "--shard-lines", 5)
     finally:
@@ -157,7 +174,8 @@ def test_a_killed_worker_loses_nothing_and_brings_nothing_twice(place, cluster, 
     before = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     run(*command, "--workers", 1, "--shard-lines", 5)
     changed = {name for name, time_ns in before.items() if (out / name).stat().st_mtime_ns != time_ns}
-    assert changed == {f"part-{number:06d}.txt" for number in set(range(30)) - named}
+    ending = "tsv" if name == "check" else "txt"
+    assert changed == {f"part-{number:06d}.{ending}" for number in set(range(30)) - named}
     assert joined(out) == wanted
 
 
@@ -190,7 +208,29 @@ def test_a_worker_s_bytes_are_those_of_the_command(place, tmp_path):
     assert score(shards_of([place / "source", place / "target"], 7)[0], pairs) == scores.tobytes()
 
 
+@pytest.mark.parametrize("format", ["tsv", "jsonl"])
+def test_a_worker_checks_as_the_command_does(place, tmp_path, format):
+    """Without Ray: two shards are the output of the command, with an empty pair in the second one."""
+    texts = [tmp_path / "source", tmp_path / "target"]
+    for path, side in zip(texts, zip(*PAIRS[:7], ("", ""), *PAIRS[7:9], strict=True), strict=True):
+        path.write_text("\n".join(side) + "\n", encoding="utf-8")
+    run("check", place / "model", *texts, "--format", format, "--out", tmp_path / "one", "--device", "cpu")
+    job = CheckRows(str(place / "model"), None, None, format, "cpu")
+    work = job.start()
+    found = [work(shard, read_shard(shard)) for shard in shards_of(texts, 6)]
+    assert b"".join(found).decode() == (tmp_path / "one").read_text(encoding="utf-8")
+    assert "detector" in job.describe()
+    shard = shards_of(texts, 6)[1]
+    with pytest.raises(CorpusError, match=r"target, line 8: "):
+        work(shard, [(b"a", b"b"), (b"a", b"\xff")])
+
+
 def test_what_ray_cannot_serve_is_one_line(place, tmp_path, capsys):
+    check = ["check", place / "model", place / "source", place / "target", "--on", "ray", "--out", tmp_path / "out"]
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in [*check, "--page", tmp_path / "page.html"]])
+    assert end.value.code == 2
+    assert "--page cannot be had with --on ray" in capsys.readouterr().err
     command = ["translate", place / "model", place / "source", "--device", "cpu"]
     for words, message in (
         (["--on", "spark", "--out", tmp_path / "out"], "on is 'spark'; wanted ray"),
