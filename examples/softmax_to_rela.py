@@ -26,6 +26,7 @@ import rela
 from rela.attention.distillation import AttentionDistillation
 from rela.config import Config, DataConfig, ModelConfig
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords, train_subwords
+from rela.device import pick_device
 from rela.evaluation.scores import bleu
 from rela.hugging_face.configuration import RelaConfig
 from rela.hugging_face.model import RelaForConditionalGeneration
@@ -51,6 +52,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=64, help="in a batch")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--vocabulary", type=int, default=1000)
+    parser.add_argument("--device", default="auto", help="auto is the GPU where there is one")
     return parser.parse_args(given)
 
 
@@ -71,7 +73,7 @@ class Corpus:
     """Endless batches of the embedded corpus, and its test sentences."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.sentences = options.sentences
+        self.sentences, self.device = options.sentences, pick_device(options.device)
         train, _, self.test = split(options.train, 1, options.test, seed=1)
         if options.model is not None:
             self.subwords = Subwords(load_folder(options.model)[2])
@@ -91,7 +93,7 @@ class Corpus:
 
     def pad(self, texts: list[str]) -> Tensor:
         rows = [torch.tensor([*self.subwords.encode(text), EOS]) for text in texts]
-        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)
 
 
 def trained_teacher(options: argparse.Namespace, corpus: Corpus) -> Any:
@@ -99,7 +101,7 @@ def trained_teacher(options: argparse.Namespace, corpus: Corpus) -> Any:
     size = corpus.subwords.size
     if options.model is not None:
         model, config, _ = load_folder(options.model)
-        return RelaForConditionalGeneration.from_rela(model, RelaConfig.from_rela(config)).eval()
+        return RelaForConditionalGeneration.from_rela(model, RelaConfig.from_rela(config)).to(corpus.device).eval()
     if options.family == "marian":
         from transformers import MarianConfig, MarianMTModel
 
@@ -133,7 +135,7 @@ def trained_teacher(options: argparse.Namespace, corpus: Corpus) -> Any:
         )
         config = Config(data=DataConfig(vocabulary_size=size), model=model)
         teacher = RelaForConditionalGeneration(RelaConfig.from_rela(config))
-    teacher.train()
+    teacher.to(corpus.device).train()
     steps = options.teacher_steps
     losses = training(
         teacher.parameters(), 2e-3, corpus.batches(steps), steps, lambda batch: teacher(**batch, use_cache=False).loss
@@ -152,7 +154,7 @@ def exchanged(teacher: Any, kind: str) -> Any:
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, **dict.fromkeys(ATTENTIONS, kind)))
     student = RelaForConditionalGeneration(RelaConfig.from_rela(config))
     student.load_state_dict(teacher.state_dict(), strict=False)
-    return student.eval()
+    return student.to(teacher.device).eval()
 
 
 def training(parameters: Any, rate: float, batches: Iterator[Any], steps: int, loss_of: Any) -> Iterator[tuple]:
@@ -209,18 +211,17 @@ def distil_outputs(options: Any, teacher: Any, student: Any, corpus: Corpus, row
 
 @torch.no_grad()
 def measure(stage: str, step: int, model: Any, corpus: Corpus, loss: float = float("nan")) -> dict[str, Any]:
-    """BLEU of greedy translations, the seconds of the processor they take, and sparsity rates."""
+    """BLEU of greedy translations, the seconds they take (of the processor, or of the GPU), and sparsity rates."""
     model.eval()
     sources = corpus.pad([pair.source for pair in corpus.test])
     targets = corpus.pad([pair.target for pair in corpus.test])
     batch = {"input_ids": sources, "attention_mask": (sources != PAD).long()}
     limits = {"num_beams": 1, "do_sample": False, "max_new_tokens": targets.size(1) + 10}
-    start = time.process_time()
-    found = model.generate(**batch, **limits, suppress_tokens=[PAD, BOS, UNK])
-    seconds = time.process_time() - start
-    score = bleu(
-        [corpus.subwords.decode(ids) for ids in found.tolist()], [pair.target for pair in corpus.test], force=True
-    )
+    clock = time.perf_counter if corpus.device.type == "cuda" else time.process_time
+    start = clock()
+    found = model.generate(**batch, **limits, suppress_tokens=[PAD, BOS, UNK]).tolist()
+    seconds = clock() - start
+    score = bleu([corpus.subwords.decode(ids) for ids in found], [pair.target for pair in corpus.test], force=True)
     labels = targets.masked_fill(targets == PAD, -100)
     weights = model(**batch, labels=labels, use_cache=False, output_attentions=True)
     real = {"source": sources != PAD, "target": targets != PAD}
