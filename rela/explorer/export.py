@@ -21,6 +21,8 @@ STYLE_LINK = re.compile(r'<link rel="stylesheet" href="static/([\w.-]+)">')
 ICON_LINK = re.compile(r'<link rel="icon" href="static/([\w.-]+)">')
 SCRIPT_LINK = re.compile(r'<script src="static/([\w.-]+)" defer></script>')
 DATA_PLACE = '<script type="application/json" id="saved"></script>'
+COMPARED = ("model", "target", "forced", "log_prob", "null_rate")
+"""What is kept of a view whose target was exchanged."""
 POLICY_PLACE = "<!-- policy -->"
 
 
@@ -36,9 +38,11 @@ def linked_files() -> dict[str, str]:
     return {name: media_type for pattern, media_type in links for name in pattern.findall(page)}
 
 
-def export_page(start: dict[str, Any], views: Sequence[View]) -> str:
+def export_page(start: dict[str, Any], views: Sequence[View], before: Sequence[View] = (), address: str = "") -> str:
     """One HTML file with these views, made of the same files that the server hands out.
 
+    `before` are the same models' views before the target was exchanged for another sentence's, and `address` is what
+    the file shows first.
     Text comes as JSON in a block the browser does not run, and only the scripts whose hashes the file names may run.
     """
     page = static_file(PAGE)
@@ -54,6 +58,8 @@ def export_page(start: dict[str, Any], views: Sequence[View]) -> str:
     data = {
         "start": {**start, "models": [model for model in start["models"] if model["name"] in shown], "examples": []},
         "views": [view.to_dict() for view in views],
+        "before": [{name: getattr(view, name) for name in COMPARED} for view in before],
+        "address": address,
     }
     for link in (STYLE_LINK, SCRIPT_LINK, ICON_LINK):
         page = link.sub("", page)

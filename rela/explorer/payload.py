@@ -107,6 +107,8 @@ class View:
     """Of the target and its </s>."""
     log_probs: dict[str, list[float]]
     """The same for each target word and for each subword ("word", "subword"), </s> last."""
+    null_rate: float
+    """Of cross attention, over the rows of subwords and all heads, as `rela analyse` takes it."""
     unknown: dict[str, list[str]]
     """What the model has no subword for, in "source" and in "target"; it reads <unk> there."""
     attention: dict[str, Attention]
@@ -159,6 +161,7 @@ def view_pair(
         forced=forced,
         log_prob=round(sum(log_probs), 4),
         log_probs=by_word(log_probs, pair[1]),
+        null_rate=round(float(null_rate(records["cross"]).mean()), 4),
         unknown=dict(zip(("source", "target"), map(unknown_pieces, pair, written), strict=True)),
         attention={type: attention_of(record, *written, type == SHIFTED) for type, record in shown.items()},
         gold=None if gold is None else compare_gold(records["cross"], gold),

@@ -33,7 +33,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-OPTIONAL = ("target", "off")
+OPTIONAL = ("target", "off", "before", "address")
 """Fields that a request may leave out."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 RunView = Callable[[str, Callable[[], View]], Awaitable[View]]
@@ -79,15 +79,18 @@ def create_app(views: Views, hosts: tuple[str, ...] | None = LOCAL_HOSTS, run_vi
     @app.post("/api/export")
     async def export(request: Request) -> Response:
         fields = {"models": list, "source": str, "target": (str, type(None)), "off": list}
-        asked = await read_object(request, fields)
+        asked = await read_object(request, {**fields, "before": (str, type(None)), "address": str})
         names, off = asked.pop("models", []), asked.pop("off", [])
+        before, address = asked.pop("before", None), asked.pop("address", "")
         if not 1 <= len(names) <= MAX_MODELS or not all(isinstance(name, str) for name in names):
             raise Refused(f"models is no list of 1 to {MAX_MODELS} names")
         if off and (len(off) != len(names) or not all(isinstance(heads, list) for heads in off)):
             raise Refused("off is no list with a list of heads for each model")
         heads = off or [[] for _ in names]
-        made = [await make_view(name, **asked, off=one) for name, one in zip(names, heads, strict=True)]
-        html = export_page(views.start(), made)
+        shown = list(zip(names, heads, strict=True))
+        made = [await make_view(name, **asked, off=one) for name, one in shown]
+        compared = [] if before is None else [await make_view(n, asked["source"], before, one) for n, one in shown]
+        html = export_page(views.start(), made, compared, address)
         return Response(
             html, media_type="text/html", headers={"Content-Disposition": 'attachment; filename="attention.html"'}
         )

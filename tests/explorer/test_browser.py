@@ -562,13 +562,23 @@ def test_the_saved_file_opens_without_a_server(open_page, views, tmp_path, pictu
     page.screenshot(path=pictures / "saved-file.png", full_page=True)
 
 
-def test_the_button_saves_such_a_file(open_page, address, tmp_path):
-    page = open_page(link(address, source="The dog .", target="Der Hund .", model="soft", layer=2, head=2))
-    shows(page, "soft")
+def test_the_button_saves_what_is_shown(open_page, address, views, tmp_path, pictures):
+    """With the head that is chosen, and the null rows before another sentence's target was taken."""
+    source, own = views.examples[1].source, views.examples[1].target
+    page = open_page(link(address, source=source, target=own, model="rela", layer=2, head=2))
+    shows(page, "rela")
+    page.click("#swap")
+    compared = page.locator(".change")
+    compared.wait_for()
     with page.expect_download() as download:
         page.click("#export")
     file = tmp_path / download.value.suggested_filename
     download.value.save_as(file)
-    other = open_page(f"{file.as_uri()}#model=soft&layer=2&head=1&type=cross")
-    shows(other, "soft")
+    other = open_page(file.as_uri())
+    shows(other, "rela")
+    assert other.locator("h3").inner_text() == "Layer 2, head 2"
+    assert other.locator(".change").inner_text() == compared.inner_text()
+    other.screenshot(path=pictures / "saved-comparison.png", full_page=True)
+    other = open_page(f"{file.as_uri()}#model=rela&layer=2&head=1&type=cross")
+    shows(other, "rela")
     assert other.locator("h3").inner_text() == "Layer 2, head 1"

@@ -93,6 +93,27 @@ def test_the_server_hands_out_the_same_file(client, views):
     assert answer.text == export_page(views.start(), [views.view("rela", "The dog .", "Der Hund .")])
 
 
+def test_a_file_keeps_what_the_target_was_before(client, views):
+    """Its null rate and log-probability, and what is shown first; own translations are asked for by an empty text."""
+    asked = {"models": ["rela", "soft"], "source": "The dog .", "target": "Die Katze .", "address": "#layer=2"}
+    answer = client.post("/api/export", json={**asked, "before": ""})
+    data = json.loads(Reader(answer.text).of("script")[0][1])
+    assert data["address"] == "#layer=2"
+    for before, name in zip(data["before"], ("rela", "soft"), strict=True):
+        own = views.view(name, "The dog .")
+        assert before == {
+            "model": name,
+            "target": own.target,
+            "forced": False,
+            "log_prob": own.log_prob,
+            "null_rate": own.null_rate,
+        }
+    assert [view["target"] for view in data["views"]] == ["Die Katze ."] * 2
+    refused = client.post("/api/export", json={**asked, "before": 3})
+    assert refused.status_code == 422
+    assert "before" in refused.json()["error"]
+
+
 def test_a_file_appears_whole_or_not_at_all(views, tmp_path):
     path = tmp_path / "look.html"
     view = views.view("rela", "The dog .", "Der Hund .")

@@ -60,23 +60,18 @@ function showSwap(view, before) {
   const box = make("div", { className: "change" });
   box.append(make("p", {}, make("strong", { textContent: "Another sentence’s target. " }),
     "Null rows of cross attention, mean of all heads:"));
-  const rates = [before, view].map((one) => meanNullRate(one.attention.cross));
+  const rates = [before.null_rate, view.null_rate];
   const largest = Math.max(...rates, 0.25);
   [[before.forced ? "target before" : "own translation", rates[0], before], ["this target", rates[1], view]].forEach(([name, rate, one]) => {
     const bar = make("span", { className: "bar" }, make("i"));
     bar.firstChild.style.width = `${(100 * rate / largest).toFixed(1)}%`;
     box.append(make("p", { className: "compared" }, make("span", { className: "compared-name", textContent: name }), bar,
-      `${percent(rate)}, log-probability ${minus(one.log_prob)}`));
+      `${percent(rate)}, log-probability ${minus(one.log_prob)} `,
+      make("span", { className: "about", dir: "auto", textContent: shown(one.target) })));
   });
   if (!rates[0] && !rates[1])
     box.append(make("p", { className: "about", textContent: "No null rows: here every word must look somewhere, whatever it is given." }));
   return box;
-}
-
-/** Over the rows of subwords and the heads of all layers, as `rela analyse` takes it. */
-function meanNullRate(attention) {
-  const rates = attention.subword.null_rate.flatMap((row) => row.slice(0, attention.heads));
-  return rates.reduce((sum, rate) => sum + rate, 0) / rates.length;
 }
 
 /** What the model has no subword for, or nothing. */

@@ -42,6 +42,12 @@ async function viewOf({ name, off }, source, target) {
   return views.get(question);
 }
 
+/** What the target was before it was exchanged for another sentence's, or null. */
+async function beforeOf(model) {
+  if (saved) return saved.before.find((view) => view.model === model.name) ?? null;
+  return state.before === null ? null : viewOf(model, state.source, state.before);
+}
+
 async function render() {
   const mine = ++turn;
   state = readState(start, location.hash);
@@ -55,8 +61,7 @@ async function render() {
     try {
       const found = await Promise.all(state.models.map(async (model) => {
         const view = await viewOf(model, state.source, state.target);
-        const before = saved || state.before === null ? null : await viewOf(model, state.source, state.before);
-        return [view, await unpack(view, state.type, state.level), before];
+        return [view, await unpack(view, state.type, state.level), await beforeOf(model)];
       }));
       if (mine !== turn) return;
       build(found);
@@ -259,7 +264,7 @@ async function saveFile() {
   try {
     const body = {
       models: state.models.map(({ name }) => name), off: state.models.map(({ off }) => off),
-      source: state.source, target: state.target || null,
+      source: state.source, target: state.target || null, before: state.before, address: location.hash,
     };
     const file = await (await ask("api/export", body)).blob();
     const link = make("a", { href: URL.createObjectURL(file), download: "attention.html" });
@@ -301,6 +306,7 @@ async function open() {
     clearTimeout(waiting);
     waiting = setTimeout(redraw, 100);
   });
+  if (saved && !location.hash && saved.address.startsWith("#")) return location.replace(saved.address); // draws it
   state = readState(start, location.hash);
   if (!saved && !state.source && start.guide) return go(guideState(start, "nothing"), true);
   if (!saved && !state.source && start.examples.length) {
