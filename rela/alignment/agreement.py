@@ -22,6 +22,7 @@ from rela.analysis.capture import capture
 from rela.analysis.links import NO_LINK, best_source, word_weights
 from rela.analysis.record import END
 from rela.analysis.words import words
+from rela.data.corpus import is_empty
 from rela.decoding.translate import PairTooLong, Translator
 
 PAIRS = 500
@@ -98,7 +99,7 @@ def usable(pairs: Iterable[Pair], models: list[Translator], limit: int) -> list[
                 model.encode_pair(*pair)
         except PairTooLong:
             return False
-        return bool(source.split() and target.split())
+        return not is_empty(source, target)
 
     sample = list(islice((pair for pair in pairs if fits(*pair)), limit))
     if not sample:

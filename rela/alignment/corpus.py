@@ -12,6 +12,7 @@ from torch import Tensor
 from rela.alignment.agreement import PAIRS, choose_alone, choose_together
 from rela.alignment.choose import Aligner, AlignmentChoice, choose
 from rela.analysis.links import matrix_links
+from rela.data.corpus import is_empty
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks, Link, symmetrise
 from rela.evaluation.symmetrise import SYMMETRISATIONS
@@ -89,7 +90,7 @@ def choose_if_needed(
     if not aligners:
         return stream
     sample = list(islice(stream, PAIRS))
-    if any(source.split() and target.split() for source, target in sample):
+    if not all(is_empty(*pair) for pair in sample):
         if backward is not None and len(aligners) == 2:
             choices = choose_together(forward.translator, backward.translator, sample, forward.tokenised)
         else:

@@ -291,10 +291,11 @@ def score(
 
 def problem(translator: Any, source: str, target: str) -> str:
     """Why a pair gets no score; nothing if it does."""
+    from rela.data.corpus import EMPTY, is_empty
     from rela.decoding.translate import PairTooLong
 
-    if not source.strip() or not target.strip():
-        return "empty"
+    if is_empty(source, target):
+        return EMPTY
     try:
         translator.encode_pair(source, target)
     except PairTooLong as error:

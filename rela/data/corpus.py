@@ -98,6 +98,11 @@ def read_pairs(
             counts[min(problems, key=lambda problem: problem == EMPTY)] += 1
 
 
+def is_empty(source: str, target: str) -> bool:
+    """Whether a side of a sentence pair has no words: such a pair has neither a score nor links."""
+    return not (source.strip() and target.strip())
+
+
 def raw_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """Line number and undecoded lines of both sides; None stands for a line too long to hold.
 

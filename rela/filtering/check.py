@@ -19,7 +19,7 @@ from rela.filtering.detector import (
     detector_for,
     features_of,
     null_by_word,
-    scorable,
+    problem_of,
     view_both,
 )
 from rela.filtering.features import PairView
@@ -83,14 +83,10 @@ class Checker:
         """Each pair checked, in order; pairs are read as they are needed, and `first` is the line of the first one."""
         stream = enumerate(pairs, start=first)
         while window := list(islice(stream, WINDOW)):
-            readable = [scorable(self.forward, self.backward, pair) for _, pair in window]
-            results = self.check_window([item for item, good in zip(window, readable, strict=True) if good])
-            for (line, pair), good in zip(window, readable, strict=True):
-                if good:
-                    yield next(results)
-                else:
-                    empty = not (pair[0].split() and pair[1].split())
-                    yield PairCheck(line, *pair, problem="empty" if empty else "too long for the model")
+            problems = [problem_of(self.forward, self.backward, pair) for _, pair in window]
+            results = self.check_window([item for item, problem in zip(window, problems, strict=True) if not problem])
+            for (line, pair), problem in zip(window, problems, strict=True):
+                yield PairCheck(line, *pair, problem=problem) if problem else next(results)
 
     def check_window(self, numbered: Sequence[tuple[int, Pair]]) -> Iterator[PairCheck]:
         """The checks of pairs that both models can read, with their lines."""

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.analysis.words import word_index
+from rela.data.corpus import EMPTY, is_empty
 from rela.decoding.translate import PairTooLong, Translator
 from rela.files import write_text
 from rela.filtering.detection import auroc
@@ -30,6 +31,7 @@ from rela.filtering.noise import ALL_NOISES, Pair, make_noise
 from rela.model.folder import ModelFolderError
 
 DETECTOR = "check.json"
+TOO_LONG_FOR_MODEL = "too long for the model"
 PENALTY = 1.0
 """On the squared weights, beside a loss that is a sum over pairs."""
 LARGEST = 5.0
@@ -206,14 +208,20 @@ def made_noisy(kind: str, pair: Pair, trusted: Pair) -> bool:
     return kind == "trusted" or " ".join(pair[1].split()) != " ".join(trusted[1].split())
 
 
-def scorable(forward: Translator, backward: Translator | None, pair: Pair) -> bool:
-    """Whether both models can read a pair."""
+def problem_of(forward: Translator, backward: Translator | None, pair: Pair) -> str:
+    """Why a pair has no score; nothing if it has one."""
     try:
         ids = forward.encode_pair(*pair)
-        turned = ([0], [0]) if backward is None else backward.encode_pair(pair[1], pair[0])
+        turned = ids if backward is None else backward.encode_pair(pair[1], pair[0])
     except PairTooLong:
-        return False
-    return all(ids) and all(turned)
+        return TOO_LONG_FOR_MODEL
+    # Text of characters that a subword model leaves out is empty too.
+    return EMPTY if is_empty(*pair) or not (all(ids) and all(turned)) else ""
+
+
+def scorable(forward: Translator, backward: Translator | None, pair: Pair) -> bool:
+    """Whether both models can read a pair."""
+    return not problem_of(forward, backward, pair)
 
 
 def middle(pairs: Sequence[Pair], side: int) -> str:

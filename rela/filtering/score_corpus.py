@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rela.data.corpus import EMPTY, NOT_UTF8, NUL, TOO_LONG, decode_line, raw_pairs
 from rela.decoding.translate import PairTooLong, Translator
+from rela.filtering.detector import TOO_LONG_FOR_MODEL
 from rela.filtering.fingerprint import file_fingerprint, model_fingerprint
 from rela.filtering.judge import Judge
 from rela.filtering.pair_scores import score_ids
@@ -20,7 +21,7 @@ from rela.progress import Progress
 
 BLOCK = 2048
 """Pairs that are scored and stored together; after an interruption a block is scored again from its beginning."""
-PROBLEMS = ("", EMPTY, NOT_UTF8, NUL, TOO_LONG, "too long for the model")
+PROBLEMS = ("", EMPTY, NOT_UTF8, NUL, TOO_LONG, TOO_LONG_FOR_MODEL)
 """Why a pair has no scores; such pairs are never kept."""
 RawPair = tuple[bytes | None, bytes | None]
 

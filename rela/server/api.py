@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request
 
+from rela.data.corpus import is_empty
 from rela.decoding.translate import Scored
 from rela.server.keys import check_key, key_of
 from rela.server.limits import check_sentences, check_texts
@@ -111,7 +112,7 @@ def pairs_of(asked: PairsRequest, settings: ServerSettings) -> list[Pair]:
 
 def score_of(pair: Pair, found: Scored, tokens: bool) -> Score:
     """What is said of one pair: nothing but null where a side is empty, as `rela score` has it."""
-    empty = not (pair[0].strip() and pair[1].strip())
+    empty = is_empty(*pair)
     log_prob = None if empty else found.log_prob
     if not tokens:
         return Score.model_validate({"log_prob": log_prob})

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from rela.data import corpus
-from rela.data.corpus import CorpusError, read_lines, read_pairs
+from rela.data.corpus import CorpusError, is_empty, read_lines, read_pairs
 
 zstandard = pytest.importorskip("zstandard")  # not on every GPU machine, where these files are collected, too
 WRITERS = {
@@ -120,3 +120,11 @@ def test_standard_input_as_lines_and_as_tab_separated_pairs(write, monkeypatch):
     counts = Counter()
     assert list(read_pairs("-", "-", counts=counts)) == [("a", "A"), ("b", "B\textra")]
     assert counts == {"empty": 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "empty"),
+    [("a", "b", False), ("", "b", True), ("a", "", True), ("", "", True), (" \t", "b", True), ("a", "\u3000\n", True)],
+)
+def test_a_pair_is_empty_if_one_side_has_no_words(source: str, target: str, empty: bool):
+    assert is_empty(source, target) == empty
