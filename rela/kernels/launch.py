@@ -4,7 +4,8 @@
 Where all that a variant depends on is known to be the same (types, alignment, divisibility by 16, constants), the
 variant found by the first launch is launched again at once. Whoever makes a `Launch` promises that. Descriptors for the
 tensor memory accelerator are filled in without Triton's Python objects: of a tensor whose layout is known, the address
-alone is new.
+alone is new, and the descriptor of an address is kept. Tensors are handed over as addresses: of an object, Triton asks
+the driver whether its memory is the device's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from triton import knobs
 # What follows relies on how a version's launcher takes its arguments: another version launches as Triton does.
 KNOWN_VERSIONS = ("3.6.",)
 REUSES = os.environ.get("RELA_REUSE_LAUNCHES", "1") == "1" and triton.__version__.startswith(KNOWN_VERSIONS)
+MOST_DESCRIPTORS = 256  # of one tensor's place: the allocator gives the same addresses again and again
 Tiles = Mapping[int, tuple[int, int | None]]
 """Of the arguments that are read or written in tiles by the tensor memory accelerator: rows and columns of a tile."""
 
@@ -53,14 +55,16 @@ class Launch:
         self.again: Callable[..., None] | None = None
 
     def __call__(self, *arguments: Any) -> None:
+        if self.again is not None:
+            device = arguments[0].get_device()
+            if device == torch._C._cuda_getDevice() and not has_hooks():
+                self.again(device, arguments)
+                return
         with on_device(arguments[0]):
             self.start(*arguments)
 
     def start(self, *arguments: Any) -> None:
-        """Launch on the current device."""
-        if self.again is not None and not has_hooks():
-            self.again(*arguments)
-            return
+        """Launch on the current device as Triton does, and keep the variant it has found."""
         compiled = self.kernel[self.grid](*described(arguments, self.tiles), **self.constants)
         if REUSES and compiled is not None:
             self.again = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
@@ -83,7 +87,7 @@ def repeated(
     constants: dict[str, Any],
     tiles: Tiles,
 ) -> Callable[..., None] | None:
-    """A function that launches a compiled kernel as Triton would after it had found it, or None where it cannot."""
+    """A function of device and arguments that launches a compiled kernel as Triton would, or None where it cannot."""
     names = kernel.arg_names[len(arguments) :]
     if torch.version.hip or any(name not in constants for name in names):
         return None
@@ -94,48 +98,49 @@ def repeated(
     rest = tuple(constants[name] for name in names)
     options = launcher.launch_cooperative_grid, launcher.launch_pdl, None, None, compiled.packed_metadata
     head = compiled.function, *options, None, None, None
-    device_of, stream_of = torch.cuda.current_device, torch._C._cuda_getCurrentRawStream
-    if not tiles:
-        start = launcher.launch
+    stream_of = torch._C._cuda_getCurrentRawStream
+    pointers = tuple(i for i, x in enumerate(arguments) if isinstance(x, Tensor) and i not in tiles)
+    start, fill, maps = unwrapped(launcher.launch, arguments, tiles) if tiles else (launcher.launch, None, [])
 
-        def again(*arguments: Any) -> None:
-            start(*sizes, stream_of(device_of()), *head, *arguments, *rest)
-
-        return again
-
-    start, maps = unwrapped(launcher.launch, arguments, tiles)
-    fill = triton.runtime.driver.active.utils.fill_tma_descriptor
-
-    def again_with_tiles(*arguments: Any) -> None:
+    def again(device: int, arguments: tuple[Any, ...]) -> None:
         given = list(arguments)
-        for position, facts, numbers in maps:
-            given[position : position + 1] = fill(given[position].data_ptr(), *facts), *numbers
-        start(*sizes, stream_of(device_of()), *head, *given, *rest)
+        for position in pointers:
+            given[position] = given[position].data_ptr()
+        for position, facts, numbers, known in maps:
+            address = given[position].data_ptr()
+            made = known.get(address)
+            if made is None:
+                if len(known) >= MOST_DESCRIPTORS:
+                    known.clear()
+                made = known[address] = fill(address, *facts)
+            given[position : position + 1] = made, *numbers
+        start(*sizes, stream_of(device), *head, *given, *rest)
 
-    return again_with_tiles
+    return again
 
 
-Map = tuple[int, tuple[Any, ...], tuple[int, ...]]
+Map = tuple[int, tuple[Any, ...], tuple[int, ...], dict[int, Any]]
 
 
-def unwrapped(launch: Any, arguments: tuple[Any, ...], tiles: Tiles) -> tuple[Callable[..., None], list[Map]]:
-    """The launcher in C behind Triton's function that makes descriptors, and what it wants of each, the last first.
+def unwrapped(launch: Any, arguments: tuple[Any, ...], tiles: Tiles) -> tuple[Any, Any, list[Map]]:
+    """The launcher in C behind Triton's function that makes descriptors, what makes one, and what it wants of each.
 
-    Of each: its position, all that fill_tma_descriptor takes after the address, and the sizes and strides that follow.
+    Of each, the last first: its position, all that is wanted after the address, the sizes and strides that follow, and
+    the descriptors of addresses that were met.
     """
     from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
     inside = dict(zip(launch.__code__.co_freevars, (cell.cell_contents for cell in launch.__closure__), strict=True))
-    found = []
+    found: list[Map] = []
     for position, meta in zip(sorted(tiles), inside["tensordesc_meta"], strict=True):
         described_as = described((arguments[position],), {0: tiles[position]})[0]
         shape, strides = described_as.shape, described_as.strides
         kind = meta["swizzle"], meta["elem_size"], TMA_DTYPE_DEVICE_TO_HOST[meta["elem_type"]]
-        found.append((position, (*kind, meta["block_size"], shape, strides, 0), (*shape, *strides)))
-    return inside["launcher"], found[::-1]
+        found.append((position, (*kind, meta["block_size"], shape, strides, 0), (*shape, *strides), {}))
+    return inside["launcher"], triton.runtime.driver.active.utils.fill_tma_descriptor, found[::-1]
 
 
 def has_hooks() -> bool:
     """Whether a profiler of Triton's wants to hear of every launch."""
-    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    return any(getattr(hook, "calls", hook) for hook in hooks)
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))

@@ -1,5 +1,7 @@
 """A launch that is repeated gives what the first one gave, whatever pointers and numbers it is given."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -66,6 +68,23 @@ def test_a_kernel_runs_where_its_tensors_are(monkeypatch):
 
 def test_a_kernel_whose_arguments_are_not_all_known_is_not_repeated():
     assert launch.repeated(Recorder(), None, (1,), ("x",), {"n": 5}, {}) is None
+
+
+def test_a_repeated_launch_is_given_addresses_and_the_constants_in_the_order_of_the_kernel(monkeypatch):
+    """Tensors as addresses, what is None as None, numbers and constants as they are, on the stream of the device."""
+    given = []
+    launcher = SimpleNamespace(
+        global_scratch_size=0, profile_scratch_size=0, launch_cooperative_grid=False, launch_pdl=False
+    )
+    launcher.launch = lambda *arguments: given.append(arguments)
+    compiled = SimpleNamespace(run=launcher, function=77, packed_metadata=(4, 1, 0))
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 1000 + device, raising=False)
+    kernel = SimpleNamespace(arg_names=("x", "y", "n", "BLOCK"))
+    x, y = torch.zeros(3), torch.ones(3)
+    again = launch.repeated(kernel, compiled, (5,), (x, None, 2), {"BLOCK": 16, "num_warps": 4}, {})
+    again(3, (y, None, 8))
+    head = (5, 1, 1, 1003, 77, False, False, None, None, (4, 1, 0), None, None, None)
+    assert given == [(*head, y.data_ptr(), None, 8, 16)]
 
 
 def test_memos_tell_layouts_apart():
