@@ -63,6 +63,7 @@ COVERED = {
         "rela/kernels/hopper/dispatch.py",
         "rela/kernels/hopper/dropout.py",
         "rela/kernels/hopper/forward.py",
+        "rela/kernels/hopper/mask.py",
         "rela/kernels/hopper/memory.py",
         "rela/kernels/hopper/statistics.py",
     ],

@@ -30,7 +30,8 @@ from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.tiles import HopperGradientTiles
 from rela.kernels.hopper.dropout import rectified_kept
 from rela.kernels.hopper.forward import clear_rows, rectified
-from rela.kernels.hopper.tables import dropout_numbers, intervals
+from rela.kernels.hopper.mask import load_words, seen_only
+from rela.kernels.hopper.tables import dropout_numbers, has_intervals, intervals, mask_words, repeats
 from rela.kernels.launch import Launch, Tiles, described
 
 
@@ -67,7 +68,7 @@ def planned(
     def run(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dq, dk, dv = problem.like_queries(torch.float32).zero_(), problem.like_keys(), problem.like_keys()
         d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=dq.device)
-        tables = intervals(problem, of_keys=True), dropout_numbers(problem)
+        tables = intervals(problem, of_keys=True), dropout_numbers(problem), mask_words(problem, of_keys=True)
         start(*tensors(problem, d_out, dq, dk, dv, d_theta, *tables), *fixed)
         return dq.to(problem.q.dtype), dk, dv, d_theta
 
@@ -84,9 +85,10 @@ def launch(
     tiles: HopperGradientTiles,
     seen: Tensor | None = None,
     numbers: tuple[Tensor, Tensor] | None = None,
+    words: Tensor | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
-    arguments = *tensors(problem, d_out, dq, dk, dv, d_theta, seen, numbers), *numbers_of(problem)
+    arguments = *tensors(problem, d_out, dq, dk, dv, d_theta, seen, numbers, words), *numbers_of(problem)
     return described(arguments, tiled(problem, tiles)), constants(problem, tiles)
 
 
@@ -99,8 +101,10 @@ def tensors(
     d_theta: Tensor,
     seen: Tensor | None,
     numbers: tuple[Tensor, Tensor] | None,
+    words: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """The kernel's tensors; `dq` stands for those that it does not look at."""
+    ends = problem.key_lengths if problem.cu_k is None else problem.cu_k[-1:]
     return (
         problem.q,
         problem.k,
@@ -111,10 +115,11 @@ def tensors(
         dv,
         dq if seen is None else seen,
         dq if problem.cu_q is None else problem.cu_q[-1:],
-        dq if problem.cu_k is None else problem.cu_k[-1:],
+        dq if ends is None else ends,
         *((dq, dq) if numbers is None else numbers),
         dq if problem.threshold is None else problem.threshold,
         d_theta,
+        dq if words is None else words,
     )
 
 
@@ -122,7 +127,8 @@ def numbers_of(problem: Problem) -> tuple[object, ...]:
     """The kernel's arguments after its tensors, the same for all problems of one layout."""
     score_scale, threshold_scale, output_scale, gradient_scale = problem.scales()
     scales = threshold_scale, 1.0 if score_scale is None else score_scale, output_scale, gradient_scale
-    return problem.drop_below * 0x10001, *scales, *problem.q.shape[1:3], problem.k.shape[2]
+    steps = (0, 0) if problem.mask is None else repeats(problem)
+    return problem.drop_below * 0x10001, *scales, *problem.q.shape[1:3], problem.k.shape[2], *steps
 
 
 def tiled(problem: Problem, tiles: HopperGradientTiles) -> Tiles:
@@ -134,12 +140,15 @@ def tiled(problem: Problem, tiles: HopperGradientTiles) -> Tiles:
 
 def constants(problem: Problem, tiles: HopperGradientTiles) -> dict[str, object]:
     """Compile-time constants of the kernel."""
-    packed = problem.queries is not None
+    packed, tabled = problem.queries is not None, has_intervals(problem)
     return {
         "D": problem.q.shape[3],
         "GROUP": problem.q.shape[1] // problem.k.shape[1],
-        "CAUSAL": problem.causal and not packed,  # else it is in the intervals
+        "CAUSAL": problem.causal and not tabled,  # else it is in the intervals
+        "TABLED": tabled,
         "PACKED": packed,
+        "ENDED": packed or problem.key_lengths is not None,
+        "MASKED": problem.mask is not None,
         "DROPPED": problem.seed is not None,
         "SCALED": problem.scales()[0] is not None,
         "SHIFTED": problem.threshold is not None,
@@ -176,11 +185,11 @@ def rectified_gradient(b_dp, b_w):
 
 
 @gluon.jit
-def span(seen, i_s, T, S, ROWS: gl.constexpr, QUERIES: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr):
+def span(seen, i_s, T, S, ROWS: gl.constexpr, QUERIES: gl.constexpr, CAUSAL: gl.constexpr, TABLED: gl.constexpr):
     """First tile of queries, and one past the last, in which any query sees a key of this program."""
     first = 0
     last = T
-    if PACKED:
+    if TABLED:
         first = gl.load(seen + i_s) // QUERIES
         last = gl.load(seen + S + gl.minimum(i_s + 2 * ROWS, S) - 1)
     elif CAUSAL:
@@ -193,7 +202,7 @@ def load_partition(
     arguments,
     GROUP: gl.constexpr,
     CAUSAL: gl.constexpr,
-    PACKED: gl.constexpr,
+    TABLED: gl.constexpr,
     DROPPED: gl.constexpr,
     ROWS: gl.constexpr,
     QUERIES: gl.constexpr,
@@ -232,7 +241,7 @@ def load_partition(
         tma.async_copy_global_to_shared(v, [i_b, i_hk, i_s + i_w * ROWS, 0], v_full.index(i_w), s_v.index(i_w))
     stage = 0
     phase = 1
-    first, last = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, PACKED)
+    first, last = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, TABLED)
     for i_g in range(GROUP):
         for i_t in range(first, last):
             mbarrier.wait(q_empty.index(stage), phase)
@@ -269,7 +278,10 @@ def product_partition(
     D: gl.constexpr,
     GROUP: gl.constexpr,
     CAUSAL: gl.constexpr,
+    TABLED: gl.constexpr,
     PACKED: gl.constexpr,
+    ENDED: gl.constexpr,
+    MASKED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -308,6 +320,9 @@ def product_partition(
         score_scale,
         output_scale,
         gradient_scale,
+        words,
+        step_b,
+        step_h,
         i_b,
         i_hk,
         i_s,
@@ -335,12 +350,13 @@ def product_partition(
     phase = 0
     buffer = 0
     ds_phase = 0
-    first, n_t = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, PACKED)
+    first, n_t = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, TABLED)
     whole = first
     whole_end = n_t
     total = 0
     if PACKED:
         total = gl.load(end_q)
+    if TABLED:
         b_first = gl.load(seen + gl.minimum(o_s, S - 1))
         b_last = gl.load(seen + S + gl.minimum(o_s, S - 1))
         # tiles of queries that see every key of the warpgroup
@@ -355,11 +371,13 @@ def product_partition(
     mbarrier.wait(k_full.index(I_W), 0)
     mbarrier.wait(k_full.index(1 - I_W), 0)
     mbarrier.wait(v_full.index(I_W), 0)
-    if PACKED:
-        left = gl.load(end_k) - i_s
+    if ENDED:
+        left = gl.load(end_k + i_b).to(gl.int32) - i_s
         if left < 2 * ROWS:
             for i_w in gl.static_range(2):
                 clear_rows(s_k.index(i_w).reshape([ROWS, D]), left - i_w * ROWS)
+    TILES: gl.constexpr = 128 // QUERIES  # in the columns of one group of words
+    n_words = (T + 127) // 128
     PENDING: gl.constexpr = 1 if PREFETCH else 0
     if PREFETCH:
         mbarrier.wait(q_full.index(0), 0)
@@ -372,6 +390,9 @@ def product_partition(
         if DROPPED:
             n_k = (S + 2 * ROWS - 1) // (2 * ROWS) * 2 * ROWS
             b_number = gl.load(numbers_k + (i_b * H + i_hk * GROUP + i_g).to(gl.int64) * n_k + o_s)
+        if MASKED:
+            i_m = i_b * step_b + (i_hk * GROUP + i_g) * step_h
+            b_words = load_words(words, i_m, first // TILES, i_s + I_W * ROWS, n_words, S, ROWS, QUERIES)
         # ragged, whole, ragged
         for PART in gl.static_range(3):
             start = first
@@ -382,7 +403,7 @@ def product_partition(
             if PART == 2:
                 start = whole_end
                 stop = n_t
-            if PART == 1 or PACKED or (CAUSAL and PART == 0):
+            if PART == 1 or TABLED or (CAUSAL and PART == 0):
                 for i_t in range(start, stop):
                     q_tile = s_q.index(stage).reshape([QUERIES, D])
                     do_tile = s_do.index(stage).reshape([QUERIES, D])
@@ -406,7 +427,7 @@ def product_partition(
                     if SHIFTED:
                         b_s = b_s - b_theta
                     o_t = i_t * QUERIES + o_col
-                    if PACKED and PART != 1:
+                    if TABLED and PART != 1:
                         b_s = gl.where((o_t[None, :] >= b_first[:, None]) & (o_t[None, :] < b_last[:, None]), b_s, 0.0)
                     elif PART != 1:
                         b_s = gl.where(o_t[None, :] >= o_row[:, None], b_s, 0.0)
@@ -415,6 +436,13 @@ def product_partition(
                         b_w = rectified_kept(b_s, b_number, b_numbers, drop_below, dtype)
                     else:
                         b_w = rectified(b_s, dtype)
+                    if MASKED:
+                        if TILES == 2:
+                            b_words = b_words >> (i_t % 2 * 8)
+                        b_w = seen_only(b_w, b_words)
+                        b_words = load_words(
+                            words, i_m, (i_t + 1) // TILES, i_s + I_W * ROWS, n_words, S, ROWS, QUERIES
+                        )
                     b_left = gl.convert_layout(b_w, w_layout, assert_trivial=True)
                     b_dv = warpgroup_mma(b_left, do_tile, b_dv, is_async=True)
                     b_dp = warpgroup_mma_wait(1, [b_dp])
@@ -484,7 +512,7 @@ def product_partition(
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["drop_below", "H", "T", "S"])
+@gluon.jit(do_not_specialize=["drop_below", "H", "T", "S", "step_b", "step_h"])
 def backward_kernel(
     q,
     k,
@@ -500,6 +528,7 @@ def backward_kernel(
     numbers_k,
     threshold,
     d_theta,
+    words,
     drop_below,
     threshold_scale,
     score_scale,
@@ -508,10 +537,15 @@ def backward_kernel(
     H,
     T,
     S,
+    step_b,
+    step_h,
     D: gl.constexpr,
     GROUP: gl.constexpr,
     CAUSAL: gl.constexpr,
+    TABLED: gl.constexpr,
     PACKED: gl.constexpr,
+    ENDED: gl.constexpr,
+    MASKED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -526,6 +560,7 @@ def backward_kernel(
     i_bh = gl.program_id(0) // n_s
     i_hk = i_bh % (H // GROUP)
     i_b = i_bh // (H // GROUP)
+    seen += i_b.to(gl.int64) * 2 * S
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, QUERIES], dtype)
     s_k = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], k.layout)
     s_v = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], v.layout)
@@ -610,6 +645,9 @@ def backward_kernel(
         score_scale,
         output_scale,
         gradient_scale,
+        words,
+        step_b,
+        step_h,
         i_b,
         i_hk,
         i_s,
@@ -621,13 +659,47 @@ def backward_kernel(
         [
             (
                 product_partition,
-                (products, 0, D, GROUP, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
+                (
+                    products,
+                    0,
+                    D,
+                    GROUP,
+                    CAUSAL,
+                    TABLED,
+                    PACKED,
+                    ENDED,
+                    MASKED,
+                    DROPPED,
+                    SCALED,
+                    SHIFTED,
+                    ROWS,
+                    QUERIES,
+                    STAGES,
+                    PREFETCH,
+                ),
             ),
             (
                 product_partition,
-                (products, 1, D, GROUP, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, ROWS, QUERIES, STAGES, PREFETCH),
+                (
+                    products,
+                    1,
+                    D,
+                    GROUP,
+                    CAUSAL,
+                    TABLED,
+                    PACKED,
+                    ENDED,
+                    MASKED,
+                    DROPPED,
+                    SCALED,
+                    SHIFTED,
+                    ROWS,
+                    QUERIES,
+                    STAGES,
+                    PREFETCH,
+                ),
             ),
-            (load_partition, (loads, GROUP, CAUSAL, PACKED, DROPPED, ROWS, QUERIES, STAGES, PREFETCH)),
+            (load_partition, (loads, GROUP, CAUSAL, TABLED, DROPPED, ROWS, QUERIES, STAGES, PREFETCH)),
         ],
         [4, 1],
         [240, 24],

@@ -36,14 +36,13 @@ def available(device: torch.device) -> bool:
 def serves(problem: Problem) -> bool:
     """Whether the Hopper kernels compute this problem, and are likely to do so faster."""
     q, k, v = problem.q, problem.k, problem.v
-    restricted = (problem.key_lengths, problem.key_starts, problem.mask, problem.left, problem.right)
     return (
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
         and problem.record.on_hopper
         and problem.typical_queries >= SHORTEST
         and problem.typical_keys >= SHORTEST
-        and all(x is None for x in restricted)
+        and not problem.biased
         and problem.dropout <= LARGEST_DROPOUT
         and all(map(has_descriptor, (q, k, v)))
         and q.numel() > 0

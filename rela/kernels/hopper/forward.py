@@ -4,7 +4,8 @@ A warpgroup owns ROWS queries. While the product with the values of one tile run
 tile of keys is already under way, and the activation between the two is one instruction for two scores: a conversion to
 the input type that clamps at zero. Weights never leave the registers. Programs are persistent: the loads for the next
 tile of queries begin while the last one is being stored. Row statistics, if asked for, are in statistics.py, dropout in
-dropout.py; which keys packed queries see comes from a table (tables.py).
+dropout.py, a boolean mask in mask.py; which keys queries see comes from a table (tables.py), unless all do or causality
+alone decides.
 """
 
 from collections.abc import Callable
@@ -23,8 +24,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from rela.kernels.attention.problem import Problem, ceil_div, processors
 from rela.kernels.attention.tiles import HopperTiles
 from rela.kernels.hopper.dropout import rectified_kept
+from rela.kernels.hopper.mask import load_words, seen_only
 from rela.kernels.hopper.statistics import better, bits_of_groups, observe, rectified_counted, store_statistics
-from rela.kernels.hopper.tables import dropout_numbers, intervals
+from rela.kernels.hopper.tables import dropout_numbers, has_intervals, intervals, mask_words, repeats
 from rela.kernels.launch import Launch, Tiles, described
 
 
@@ -48,7 +50,7 @@ def planned(
 
     def run(problem: Problem, rows: tuple[Tensor, ...] | None) -> Tensor:
         out = problem.like_queries(problem.q.dtype)
-        tables = intervals(problem, of_keys=False), dropout_numbers(problem)
+        tables = intervals(problem, of_keys=False), dropout_numbers(problem), mask_words(problem, of_keys=False)
         start(*tensors(problem, out, rows, *tables), *fixed)
         return out
 
@@ -62,9 +64,10 @@ def launch(
     rows: tuple[Tensor, ...] | None = None,
     seen: Tensor | None = None,
     numbers: tuple[Tensor, Tensor] | None = None,
+    words: Tensor | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
-    arguments = *tensors(problem, out, rows, seen, numbers), *numbers_of(problem)
+    arguments = *tensors(problem, out, rows, seen, numbers, words), *numbers_of(problem)
     return described(arguments, tiled(problem, tiles)), constants(problem, tiles, rows is not None)
 
 
@@ -74,8 +77,10 @@ def tensors(
     rows: tuple[Tensor, ...] | None,
     seen: Tensor | None,
     numbers: tuple[Tensor, Tensor] | None,
+    words: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """The kernel's tensors; `out` stands for those that it does not look at."""
+    ends = problem.key_lengths if problem.cu_k is None else problem.cu_k[-1:]
     return (
         problem.q,
         problem.k,
@@ -83,9 +88,10 @@ def tensors(
         out,
         *(rows or (out, out, out)),
         out if seen is None else seen,
-        out if problem.cu_k is None else problem.cu_k[-1:],
+        out if ends is None else ends,
         *((out, out) if numbers is None else numbers),
         out if problem.threshold is None else problem.threshold,
+        out if words is None else words,
     )
 
 
@@ -94,7 +100,8 @@ def numbers_of(problem: Problem) -> tuple[object, ...]:
     (B, H, T, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
     score_scale, threshold_scale, output_scale, _ = problem.scales()
     scales = 1.0 if score_scale is None else score_scale, threshold_scale, output_scale
-    return problem.drop_below * 0x10001, *scales, B, H, H // Hk, T, S
+    steps = (0, 0) if problem.mask is None else repeats(problem)
+    return problem.drop_below * 0x10001, *scales, B, H, H // Hk, T, S, *steps
 
 
 def tiled(problem: Problem, tiles: HopperTiles) -> Tiles:
@@ -105,11 +112,14 @@ def tiled(problem: Problem, tiles: HopperTiles) -> Tiles:
 
 def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[str, object]:
     """Compile-time constants of the kernel."""
-    packed = problem.queries is not None
+    packed, tabled = problem.queries is not None, has_intervals(problem)
     return {
         "D": problem.q.shape[3],
-        "CAUSAL": problem.causal and not packed,  # else it is in the intervals
-        "PACKED": packed,
+        "CAUSAL": problem.causal and not tabled,  # else it is in the intervals
+        "LONGEST_FIRST": problem.causal and not packed,
+        "TABLED": tabled,
+        "ENDED": packed or problem.key_lengths is not None,
+        "MASKED": problem.mask is not None,
         "DROPPED": problem.seed is not None,
         "SCALED": problem.scales()[0] is not None,
         "SHIFTED": problem.threshold is not None,
@@ -145,7 +155,7 @@ def share(n):
 
 
 @gluon.jit
-def place(i_round, n_t, B, H, CAUSAL: gl.constexpr):
+def place(i_round, n_t, B, H, LONGEST_FIRST: gl.constexpr):
     """Tile of queries, head and batch element that this program computes in a round.
 
     Causal: the longest rows of all heads come first, then shorter ones, and the program that had the longest of one
@@ -156,7 +166,7 @@ def place(i_round, n_t, B, H, CAUSAL: gl.constexpr):
     if i_round % 2 == 1:
         i = P - 1 - i
     i += i_round * P
-    if CAUSAL:
+    if LONGEST_FIRST:
         i_t = n_t - 1 - i // (B * H)
         i_bh = i % (B * H)
     else:
@@ -166,11 +176,11 @@ def place(i_round, n_t, B, H, CAUSAL: gl.constexpr):
 
 
 @gluon.jit
-def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, PACKED: gl.constexpr):
+def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, TABLED: gl.constexpr):
     """First tile of keys, and one past the last, that the queries row … end − 1 see; at least one, for the loads."""
     first = 0
     last = S
-    if PACKED:
+    if TABLED:
         first = gl.load(seen + row) // KEYS
         last = gl.load(seen + T + end - 1)
     elif CAUSAL:
@@ -182,7 +192,8 @@ def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, PACKED:
 def load_partition(
     arguments,
     CAUSAL: gl.constexpr,
-    PACKED: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    TABLED: gl.constexpr,
     DROPPED: gl.constexpr,
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
@@ -215,9 +226,10 @@ def load_partition(
     phase = 1  # the stages are empty at first
     q_phase = 1
     for i_round in range(share(n_t * H * B)):
-        i_t, i_h, i_b = place(i_round, n_t, B, H, CAUSAL)
+        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST)
         row = i_t * 2 * ROWS
-        first, last = span(seen, row, gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL, PACKED)
+        seen_here = seen + i_b.to(gl.int64) * 2 * T
+        first, last = span(seen_here, row, gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)
         for i_w in gl.static_range(2):
             mbarrier.wait(q_empty.index(i_w), q_phase)
             mbarrier.expect(q_full.index(i_w), q.block_type.nbytes)
@@ -260,16 +272,16 @@ def scores(
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
     CAUSAL: gl.constexpr,
-    PACKED: gl.constexpr,
+    TABLED: gl.constexpr,
     STATISTICS: gl.constexpr,
 ):
-    """Scores from products, zero where a key is hidden (CAUSAL, PACKED) or where there is none (STATISTICS)."""
+    """Scores from products, zero where a key is hidden (CAUSAL, TABLED) or where there is none (STATISTICS)."""
     if SCALED:
         b_s = b_s * score_scale
     if SHIFTED:
         b_s = b_s - b_theta
     o_s = column + gl.arange(0, b_s.shape[1], gl.SliceLayout(0, b_s.type.layout))
-    if PACKED:
+    if TABLED:
         b_s = gl.where((o_s[None, :] >= b_first[:, None]) & (o_s[None, :] < b_last[:, None]), b_s, 0.0)
     elif CAUSAL:
         o_t = row + gl.arange(0, b_s.shape[0], gl.SliceLayout(1, b_s.type.layout))
@@ -300,7 +312,10 @@ def product_partition(
     arguments,
     D: gl.constexpr,
     CAUSAL: gl.constexpr,
-    PACKED: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    TABLED: gl.constexpr,
+    ENDED: gl.constexpr,
+    MASKED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -331,6 +346,9 @@ def product_partition(
         score_scale,
         threshold_scale,
         output_scale,
+        words,
+        step_b,
+        step_h,
         B,
         H,
         T,
@@ -349,22 +367,27 @@ def product_partition(
     phase = 0
     q_phase = 0
     total = 0
-    if PACKED:
-        total = gl.load(end_k)
+    n_k = (S + KEYS - 1) // KEYS
     for i_round in range(share(n_t * H * B)):
-        i_t, i_h, i_b = place(i_round, n_t, B, H, CAUSAL)
+        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST)
         row = (i_t * 2 + i_w) * ROWS
-        first, n_s = span(seen, i_t * 2 * ROWS, gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL, PACKED)
+        seen_here = seen + i_b.to(gl.int64) * 2 * T
+        first, n_s = span(seen_here, i_t * 2 * ROWS, gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)
+        if ENDED:
+            total = gl.load(end_k + i_b).to(gl.int32)
+        if MASKED:
+            i_m = i_b * step_b + i_h * step_h
+            b_words = load_words(words, i_m, first, row, n_k, T, ROWS, KEYS)
         whole = n_s
         b_first = 0
         b_last = 0
-        if PACKED:
+        if TABLED:
             o_t = gl.minimum(row + gl.arange(0, ROWS, row_layout), T - 1)
-            b_first = gl.load(seen + o_t)
-            b_last = gl.load(seen + T + o_t)
+            b_first = gl.load(seen_here + o_t)
+            b_last = gl.load(seen_here + T + o_t)
             # tiles that every row sees whole, if all rows lie in one sequence; the first one is masked in any case
-            whole = gl.load(seen + T + gl.minimum(row, T - 1)) // KEYS
-            whole = gl.where(gl.load(seen + gl.minimum(row + ROWS, T) - 1) > (first + 1) * KEYS, 0, whole)
+            whole = gl.load(seen_here + T + gl.minimum(row, T - 1)) // KEYS
+            whole = gl.where(gl.load(seen_here + gl.minimum(row + ROWS, T) - 1) > (first + 1) * KEYS, 0, whole)
             whole = gl.minimum(gl.maximum(whole, first + 1), n_s)
         elif CAUSAL:
             # tiles that every row sees whole; the first one is masked in any case
@@ -402,7 +425,7 @@ def product_partition(
             SCALED,
             SHIFTED,
             CAUSAL,
-            PACKED,
+            TABLED,
             STATISTICS,
         )
         if STATISTICS:
@@ -413,11 +436,14 @@ def product_partition(
             b_w = rectified_kept(b_s, b_number, b_numbers, drop_below, dtype)
         else:
             b_w = rectified(b_s, dtype)
+        if MASKED:
+            b_w = seen_only(b_w, b_words)
+            b_words = load_words(words, i_m, first + 1, row, n_k, T, ROWS, KEYS)
         b_w = gl.convert_layout(b_w, w_layout, assert_trivial=True)
         b_out = gl.zeros([ROWS, D], gl.float32, o_layout)
         v_stage = stage
         v_phase = phase
-        for RAGGED in gl.static_range(2 if CAUSAL or PACKED or STATISTICS else 1):
+        for RAGGED in gl.static_range(2 if CAUSAL or TABLED or STATISTICS else 1):
             start = first + 1
             stop = whole
             if RAGGED:
@@ -451,7 +477,7 @@ def product_partition(
                     SCALED,
                     SHIFTED,
                     RAGGED and CAUSAL,
-                    RAGGED and PACKED,
+                    RAGGED and TABLED,
                     RAGGED and STATISTICS,
                 )
                 if STATISTICS:
@@ -465,6 +491,9 @@ def product_partition(
                     b_next = rectified_kept(b_s, b_number, b_numbers, drop_below, dtype)
                 else:
                     b_next = rectified(b_s, dtype)
+                if MASKED:
+                    b_next = seen_only(b_next, b_words)
+                    b_words = load_words(words, i_m, i_s + 1, row, n_k, T, ROWS, KEYS)
                 b_next = gl.convert_layout(b_next, w_layout, assert_trivial=True)
                 b_out, b_w = warpgroup_mma_wait(0, [b_out, b_w])
                 mbarrier.arrive(v_empty.index(v_stage))
@@ -474,8 +503,8 @@ def product_partition(
         mbarrier.arrive(q_empty.index(i_w))
         q_phase ^= 1
         mbarrier.wait(v_full.index(v_stage), v_phase)
-        if PACKED:  # noqa: SIM102  one is known when compiling, the other is not
-            # the tile in which the last sequence ends is the last that any query sees
+        if ENDED:  # noqa: SIM102  one is known when compiling, the other is not
+            # the tile in which the last sequence, or this batch element's, ends is the last that any query sees
             if n_s * KEYS > total:
                 clear_rows(s_v.index(v_stage).reshape([KEYS, D]), total - (n_s - 1) * KEYS)
         b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
@@ -496,7 +525,7 @@ def product_partition(
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["drop_below", "B", "H", "group", "T", "S"])
+@gluon.jit(do_not_specialize=["drop_below", "B", "H", "group", "T", "S", "step_b", "step_h"])
 def forward_kernel(
     q,
     k,
@@ -510,6 +539,7 @@ def forward_kernel(
     numbers_q,
     numbers_k,
     threshold,
+    words,
     drop_below,
     score_scale,
     threshold_scale,
@@ -519,9 +549,14 @@ def forward_kernel(
     group,
     T,
     S,
+    step_b,
+    step_h,
     D: gl.constexpr,
     CAUSAL: gl.constexpr,
-    PACKED: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    TABLED: gl.constexpr,
+    ENDED: gl.constexpr,
+    MASKED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -599,6 +634,9 @@ def forward_kernel(
         score_scale,
         threshold_scale,
         output_scale,
+        words,
+        step_b,
+        step_h,
         B,
         H,
         T,
@@ -608,13 +646,45 @@ def forward_kernel(
         [
             (
                 product_partition,
-                (0, products, D, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES),
+                (
+                    0,
+                    products,
+                    D,
+                    CAUSAL,
+                    LONGEST_FIRST,
+                    TABLED,
+                    ENDED,
+                    MASKED,
+                    DROPPED,
+                    SCALED,
+                    SHIFTED,
+                    STATISTICS,
+                    ROWS,
+                    KEYS,
+                    STAGES,
+                ),
             ),
             (
                 product_partition,
-                (1, products, D, CAUSAL, PACKED, DROPPED, SCALED, SHIFTED, STATISTICS, ROWS, KEYS, STAGES),
+                (
+                    1,
+                    products,
+                    D,
+                    CAUSAL,
+                    LONGEST_FIRST,
+                    TABLED,
+                    ENDED,
+                    MASKED,
+                    DROPPED,
+                    SCALED,
+                    SHIFTED,
+                    STATISTICS,
+                    ROWS,
+                    KEYS,
+                    STAGES,
+                ),
             ),
-            (load_partition, (loads, CAUSAL, PACKED, DROPPED, ROWS, KEYS, STAGES)),
+            (load_partition, (loads, CAUSAL, LONGEST_FIRST, TABLED, DROPPED, ROWS, KEYS, STAGES)),
         ],
         [4, 1],
         [240, 24],

@@ -1,6 +1,7 @@
-"""Tables for the Hopper kernels: intervals of packed rows and random numbers of dropout, which the plain ones compute.
+"""Tables for the Hopper kernels: intervals of rows, words of a mask and random numbers of dropout.
 
-The kernels that fill them are plain Triton and take some two microseconds each.
+The plain kernels compute all this as they go. The kernels that fill the tables are plain Triton and take some
+microseconds each.
 """
 
 import torch
@@ -10,27 +11,87 @@ from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import dropout_key, key_number, query_number, seeing_queries, seen_keys
-from rela.kernels.launch import on_device
+from rela.kernels.launch import Launch, on_device
 
-TILE = 128  # tables of numbers end with a whole tile
+TILE = 128  # tables of numbers end with a whole tile; columns of a mask in a group of words
+WORDS = 4  # of 32 bits for the columns of a tile
 BLOCK = 1024
+ROWS = 64  # of a mask for one program
+
+
+def has_intervals(problem: Problem) -> bool:
+    """Whether intervals come from a table: all but causality alone, which the kernels work out."""
+    limits = problem.queries, problem.key_lengths, problem.key_starts, problem.left, problem.right
+    return any(limit is not None for limit in limits)
 
 
 def intervals(problem: Problem, of_keys: bool) -> Tensor | None:
-    """[2, T]: the first key each packed query sees, and one past the last; `of_keys` [2, S]: queries that see a key.
+    """[B, 2, T]: the first key each query sees, and one past the last; `of_keys` [B, 2, S]: queries that see a key.
 
     Both rows ascend, empty intervals included, so that the first and the last row of a tile tell what the tile sees.
+    No interval begins behind the length of the keys.
     """
-    if problem.queries is None:
+    if not has_intervals(problem):
         return None
-    rows = (problem.k if of_keys else problem.q).shape[2]
-    table = torch.empty(2, rows, dtype=torch.int32, device=problem.q.device)
-    sequences = problem.queries.sentences
-    with on_device(table):
-        intervals_kernel[(ceil_div(rows, BLOCK),)](
-            table, problem.cu_q, problem.cu_k, rows, sequences, sequences.bit_length(), of_keys, problem.causal, BLOCK
-        )
+    (B, _, T, _), S = problem.q.shape, problem.k.shape[2]
+    rows = S if of_keys else T
+    table = torch.empty(B, 2, rows, dtype=torch.int32, device=problem.q.device)
+    start = problem.memo.get(("intervals", of_keys))
+    if start is None:
+        constants = {"OF_KEYS": of_keys, "CAUSAL": problem.causal, "BLOCK": BLOCK}
+        start = Launch(intervals_kernel, (ceil_div(rows, BLOCK), B), constants)
+        problem.memo[("intervals", of_keys)] = start
+    sequences = 0 if problem.queries is None else problem.queries.sentences
+    start(
+        table,
+        problem.cu_q,
+        problem.cu_k,
+        problem.key_lengths,
+        problem.key_starts,
+        problem.left,
+        problem.right,
+        T,
+        S,
+        sequences,
+        sequences.bit_length(),
+    )
     return table
+
+
+def repeats(problem: Problem) -> tuple[int, int]:
+    """What a step over batch elements and one over heads is worth in matrices of the mask: 0 where it repeats."""
+    assert problem.mask is not None
+    B, H = (
+        size > 1 and stride != 0 for size, stride in zip(problem.mask.shape[:2], problem.mask.stride()[:2], strict=True)
+    )
+    return (problem.mask.shape[1] if H else 1) if B else 0, 1 if H else 0
+
+
+def mask_words(problem: Problem, of_keys: bool) -> Tensor | None:
+    """The bits of a boolean mask, [matrices, tiles of keys, T, 4] or, `of_keys`, [matrices, tiles of queries, S, 4].
+
+    Of the columns 8 j + 2 l + c of a tile, word l has those with c = 0 in its bits 0 … 15 by j, and those with c = 1
+    in its bits 16 … 31: the columns that one thread holds in a row of an accumulator.
+    """
+    mask = problem.mask
+    if mask is None:
+        return None
+    T, S = problem.q.shape[2], problem.k.shape[2]
+    rows, columns = (S, T) if of_keys else (T, S)
+    step_b, step_h = repeats(problem)
+    matrices = (mask.shape[0] if step_b else 1) * (mask.shape[1] if step_h else 1)
+    n_c = ceil_div(columns, TILE)
+    words = torch.empty(matrices, n_c, rows, WORDS, dtype=torch.int32, device=mask.device)
+    start = problem.memo.get(("mask words", of_keys))
+    if start is None:
+        strides = [0 if size == 1 else stride for size, stride in zip(mask.shape, mask.stride(), strict=True)]
+        sizes = {"rows": rows, "columns": columns, "heads": mask.shape[1] if step_h else 1}
+        sizes |= {"stride_b": strides[0], "stride_h": strides[1], "TILE": TILE, "ROWS": ROWS}
+        sizes |= {"stride_row": strides[3 if of_keys else 2], "stride_column": strides[2 if of_keys else 3]}
+        start = Launch(words_kernel, (ceil_div(rows, ROWS), n_c, matrices), sizes)
+        problem.memo[("mask words", of_keys)] = start
+    start(words, mask.view(torch.uint8))
+    return words
 
 
 def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
@@ -45,21 +106,78 @@ def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
     return of_queries, of_keys
 
 
-@triton.jit(do_not_specialize=["rows", "sequences", "search_steps"])
+@triton.jit(do_not_specialize=["left", "right", "T", "S", "sequences", "search_steps"])
 def intervals_kernel(
-    table, cu_q, cu_k, rows, sequences, search_steps, OF_KEYS: tl.constexpr, CAUSAL: tl.constexpr, BLOCK: tl.constexpr
+    table,
+    cu_q,
+    cu_k,
+    key_lengths,
+    key_starts,
+    left,
+    right,
+    T,
+    S,
+    sequences,
+    search_steps,
+    OF_KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     o_row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i_b = tl.program_id(1)
     if OF_KEYS:
+        rows = S
         b_begin, b_end = seeing_queries(
-            o_row, 0, 0, 0, sequences, cu_q, cu_k, search_steps, None, None, None, None, CAUSAL
+            o_row, i_b, T, S, sequences, cu_q, cu_k, search_steps, None, None, left, right, CAUSAL
         )
+        b_end = tl.maximum(b_end, 0)
         b_begin = tl.minimum(b_begin, b_end)
+        # a hidden key: an empty interval at that side where its neighbours' go on
+        if key_lengths is not None:
+            b_begin = tl.where(o_row < tl.load(key_lengths + i_b).to(tl.int32), b_begin, b_end)
+        if key_starts is not None:
+            b_end = tl.where(o_row >= tl.load(key_starts + i_b).to(tl.int32), b_end, b_begin)
     else:
-        b_begin, b_end = seen_keys(o_row, 0, 0, 0, sequences, cu_q, cu_k, search_steps, None, None, None, None, CAUSAL)
+        rows = T
+        b_begin, b_end = seen_keys(
+            o_row, i_b, T, S, sequences, cu_q, cu_k, search_steps, key_lengths, key_starts, left, right, CAUSAL
+        )
+        if key_lengths is not None:
+            b_begin = tl.minimum(b_begin, tl.load(key_lengths + i_b).to(tl.int32))
         b_end = tl.maximum(b_begin, b_end)
+    table += i_b.to(tl.int64) * 2 * rows
     tl.store(table + o_row, b_begin, mask=o_row < rows)
     tl.store(table + rows + o_row, b_end, mask=o_row < rows)
+
+
+@triton.jit(do_not_specialize=["rows", "columns", "heads"])
+def words_kernel(
+    words,
+    mask,
+    rows,
+    columns,
+    heads,
+    stride_b,
+    stride_h,
+    stride_row,
+    stride_column,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    i_c = tl.program_id(1)
+    i_m = tl.program_id(2)
+    o_row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    o_word = tl.arange(0, 4)
+    mask += (i_m // heads).to(tl.int64) * stride_b + (i_m % heads).to(tl.int64) * stride_h
+    p_row = mask + o_row[:, None].to(tl.int64) * stride_row
+    b_words = tl.zeros([ROWS, 4], dtype=tl.int32)
+    for i in tl.static_range(TILE // 4):
+        o_column = i_c * TILE + i // 2 * 8 + o_word[None, :] * 2 + i % 2
+        m_there = (o_row < rows)[:, None] & (o_column < columns)
+        b_seen = tl.load(p_row + o_column.to(tl.int64) * stride_column, mask=m_there, other=0)
+        b_words |= (b_seen != 0).to(tl.int32) << (i // 2 + i % 2 * 16)
+    p_words = words + (i_m.to(tl.int64) * tl.num_programs(1) + i_c) * rows * 4
+    tl.store(p_words + o_row[:, None] * 4 + o_word[None, :], b_words, mask=(o_row < rows)[:, None])
 
 
 @triton.jit(do_not_specialize=["H", "n_q", "n_k"])

@@ -8,6 +8,7 @@ import torch
 
 pytest.importorskip("triton")
 
+import rela
 from rela.kernels.attention.backward import backward
 from rela.kernels.attention.decode import Split, decode
 from rela.kernels.attention.forward import forward
@@ -219,6 +220,115 @@ def test_packed_sequences_and_dropout_give_what_the_plain_kernels_give(case, cal
     torch.testing.assert_close(ours[4], plain[4])
 
 
+# what hides keys, each a kernel to compile
+LIMITS = [
+    ("mask",),
+    ("mask", "causal"),
+    ("mask", "lengths"),
+    ("mask", "dropout"),
+    ("lengths",),
+    ("lengths", "causal"),
+    ("starts", "causal"),
+    ("starts", "lengths", "window"),
+    ("window", "causal"),
+    ("window", "mask", "starts"),
+]
+
+
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("case", range(40))
+def test_masks_lengths_starts_and_windows_give_what_the_plain_kernels_give(case, calls, monkeypatch):
+    """On a grid every sum is exact, so the two agree to the last bit, whatever lies behind the length of the keys."""
+    choose = random.Random(case)
+    generator = torch.Generator().manual_seed(case)
+    dtype, D, group, shifted = VARIANTS[case % 5]
+    limits = LIMITS[case % 10] if case < 10 else LIMITS[choose.randrange(10)]
+    B, T, S = choose.randint(1, 3), choose.choice([20, 300, 513, 128]), choose.choice([150, 256, 389, 640])
+    q, d_out = (on_a_grid(B, 2 * group, T, D, dtype=dtype, generator=generator) for _ in range(2))
+    k, v = (on_a_grid(B, 2, S, D, dtype=dtype, generator=generator) for _ in range(2))
+    threshold = on_a_grid(2 * group, dtype=dtype, generator=generator) if shifted else None
+    lengths = starts = mask = None
+    if "lengths" in limits:
+        lengths = torch.randint(0, S + 1, (B,), generator=generator).to(
+            DEVICE, choose.choice([torch.int32, torch.int64])
+        )
+        behind = (torch.arange(S, device=DEVICE) >= lengths[:, None])[:, None, :, None]
+        k, v = (x.masked_fill(behind, float("nan")) for x in (k, v))
+    if "starts" in limits:
+        starts = torch.randint(0, S // 2, (B,), generator=generator).to(DEVICE)
+    if "mask" in limits:
+        shape = [n if choose.random() < 0.7 else 1 for n in (B, 2 * group, T, S)]
+        mask = (torch.rand(shape, generator=generator) < 0.6).to(DEVICE)
+        if choose.random() < 0.3:
+            mask = mask.expand(B, 2 * group, T, S)
+        elif choose.random() < 0.3:
+            mask = mask.mT.contiguous().mT
+    left, right = (choose.randint(0, 200), choose.choice([None, 70])) if "window" in limits else (None, None)
+    problem = Problem(
+        q,
+        k,
+        v,
+        threshold,
+        lengths,
+        mask,
+        None,
+        None,
+        torch.tensor(case, device=DEVICE) if "dropout" in limits else None,
+        0.25,
+        "relu",
+        "causal" in limits,
+        0.5 if "dropout" in limits else 0.0,
+        starts,
+        left,
+        right,
+    )
+    ours, plain = with_and_without(problem, d_out, monkeypatch)
+    assert calls == ["forward", "backward"]
+    for name, one, other in zip(("out", "dq", "dk", "dv"), ours, plain, strict=False):
+        assert torch.equal(one, other), name
+    torch.testing.assert_close(ours[4], plain[4])
+
+
+@pytest.mark.parametrize("D", [64, 128])
+@pytest.mark.parametrize("which", ["mask", "lengths", "window"])
+def test_limits_through_the_public_call_against_the_equation(D, which, calls):
+    """Gaussian, many more tiles than processors."""
+    B, H, T = 2, 8, 1500
+    limits: dict[str, object] = {
+        "mask": {"mask": draw(B, 1, T, T, seed=9) > -0.5},
+        "lengths": {"key_lengths": torch.tensor([1500, 1111], device=DEVICE), "causal": True},
+        "window": {"window": (300, 0), "key_starts": torch.tensor([0, 400], device=DEVICE)},
+    }[which]
+    q, k, v = (draw(B, H, T, D, dtype=torch.bfloat16, seed=i) for i in range(3))
+    assert_as_exact_as(
+        lambda q, k, v: rela.attend(q, k, v, **limits),
+        lambda q, k, v: reference(q, k, v, scale=D**-0.5, seen=seen_by(q, k, **limits)),
+        q,
+        k,
+        v,
+    )
+    assert calls == ["forward", "backward"]
+
+
+@pytest.mark.usefixtures("memory_as_it_is")
+def test_a_captured_graph_follows_a_new_mask_and_new_lengths(calls):
+    q, k, v, d_out = (draw(2, 2, 640, 64, dtype=torch.bfloat16, seed=i) for i in range(4))
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    mask, lengths = draw(2, 1, 640, 640, seed=5) > 0, torch.tensor([600, 500], device=DEVICE)
+
+    def step():
+        out = rela.attend(*inputs, mask=mask, key_lengths=lengths)
+        return out, *torch.autograd.grad(out, inputs, d_out)
+
+    graph, captured = recorded(step)
+    mask.copy_(draw(2, 1, 640, 640, seed=6) > 0)
+    lengths.copy_(torch.tensor([77, 640], device=DEVICE))
+    graph.replay()
+    for got, true in zip(captured, step(), strict=True):
+        torch.testing.assert_close(got, true, rtol=1e-2, atol=1e-2 * true.abs().max().item())
+    assert calls[:2] == ["forward", "backward"]
+
+
 @pytest.mark.usefixtures("any_length")
 def test_dropout_against_the_equation(calls):
     """At a rate whose factor rounds; the mask is the plain kernels', from weights of one and the identity as values."""
@@ -306,9 +416,7 @@ def test_a_captured_graph_follows_new_lengths(calls):
     assert calls[:2] == ["forward", "backward"]
 
 
-@pytest.mark.parametrize(
-    "change", ["deterministic", "leaky", "lengths", "rarely kept", "float32", "short", "unaligned"]
-)
+@pytest.mark.parametrize("change", ["deterministic", "leaky", "bias", "rarely kept", "float32", "short", "unaligned"])
 def test_everything_else_stays_with_the_plain_kernels(change, calls):
     dtype = torch.float32 if change == "float32" else torch.bfloat16
     T = 100 if change == "short" else 600
@@ -316,7 +424,7 @@ def test_everything_else_stays_with_the_plain_kernels(change, calls):
     options: dict[str, object] = {
         "deterministic": {"deterministic": True},
         "leaky": {"activation": "leaky_relu"},
-        "lengths": {"key_lengths": torch.tensor([T - 1], device=DEVICE)},
+        "bias": {"mask": draw(1, 1, T, T, dtype=dtype)},
         "rarely kept": {"dropout": 0.99},
     }.get(change, {})
     run(lambda *x: relu_attention(*x, scale=0.125, **options), (q, k, v), dtype)

@@ -10,14 +10,28 @@ from hypothesis import strategies as st
 
 from rela.kernels.attention.functional import relu_attention
 from rela.kernels.attention.problem import Problem
-from rela.kernels.hopper.tables import dropout_numbers, intervals
-from tests.kernels.exactness import DEVICE, packing_of
+from rela.kernels.hopper.tables import dropout_numbers, intervals, mask_words, repeats
+from tests.kernels.exactness import DEVICE, draw, packing_of, seen_by
 
 
-def problem(T: int, S: int, queries=None, keys=None, causal=False, dropout=0.0, batch=1) -> Problem:
+def problem(T: int, S: int, queries=None, keys=None, causal=False, dropout=0.0, batch=1, **limits) -> Problem:
     q, k = torch.zeros(batch, 2, T, 16, device=DEVICE), torch.zeros(batch, 2, S, 16, device=DEVICE)
     seed = torch.tensor(5, device=DEVICE) if dropout else None
-    return Problem(q, k, k, None, None, None, queries, keys, seed, 1.0, "relu", causal, dropout)
+    mask, lengths = limits.pop("mask", None), limits.pop("key_lengths", None)
+    return Problem(q, k, k, None, lengths, mask, queries, keys, seed, 1.0, "relu", causal, dropout, **limits)
+
+
+def assert_intervals(made: Problem, seen: torch.Tensor) -> None:
+    """The tables of a problem hold what is seen, [B, T, S], and ascend."""
+    for of_keys, wanted in ((False, seen), (True, seen.mT)):
+        if wanted.shape[1]:
+            first, last = intervals(made, of_keys).unbind(1)
+            other = torch.arange(wanted.shape[2], device=DEVICE)
+            assert torch.equal((other >= first[..., None]) & (other < last[..., None]), wanted)
+            assert (first >= 0).all()
+            assert (first <= last).all()
+            assert (first.diff() >= 0).all()
+            assert (last.diff() >= 0).all()
 
 
 @settings(deadline=None, max_examples=40)
@@ -35,20 +49,53 @@ def test_intervals_hold_what_is_seen_and_ascend(lengths, filler_q, filler_k, cau
     for i, (t, s) in enumerate(lengths):
         block = torch.ones(t, s, dtype=torch.bool, device=DEVICE)
         seen[cu_q[i] : cu_q[i + 1], cu_k[i] : cu_k[i + 1]] = block.tril(s - t) if causal else block
-    packed = problem(T, S, queries, keys, causal)
-    for of_keys, wanted in ((False, seen), (True, seen.mT)):
-        if wanted.shape[0]:
-            first, last = intervals(packed, of_keys)
-            other = torch.arange(wanted.shape[1], device=DEVICE)
-            assert torch.equal((other >= first[:, None]) & (other < last[:, None]), wanted)
-            assert (first <= last).all()
-            assert (first.diff() >= 0).all()
-            assert (last.diff() >= 0).all()
+    assert_intervals(problem(T, S, queries, keys, causal), seen[None])
+
+
+SIDES = st.one_of(st.none(), st.integers(0, 30))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 20), st.integers(1, 20), st.booleans(), SIDES, SIDES, st.booleans(), st.booleans(), st.data())
+def test_intervals_of_lengths_starts_and_windows(T, S, causal, left, right, lengths, starts, data):
+    def limits():
+        values = data.draw(st.lists(st.integers(0, S), min_size=2, max_size=2))
+        return torch.tensor(values, device=DEVICE)
+
+    given_limits = {"key_lengths": limits() if lengths else None, "key_starts": limits() if starts else None}
+    made = problem(T, S, causal=causal, batch=2, left=left, right=right, **given_limits)
+    seen = seen_by(made.q, made.k, causal=causal, window=(left, right), **given_limits)
+    if intervals(made, of_keys=False) is None:
+        assert (left, right, lengths, starts) == (None, None, False, False)
+    else:
+        assert_intervals(made, seen[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expanded"),
+    [((2, 1, 20, 140), False), ((1, 2, 20, 140), True), ((2, 2, 1, 140), False), ((1, 1, 20, 1), True)],
+)
+def test_words_have_the_bits_of_a_mask_where_a_thread_has_its_columns(sizes, expanded):
+    B, H, T, S = 2, 2, 20, 140
+    mask = draw(*sizes, seed=3) > 0
+    made = problem(T, S, batch=B, mask=mask.expand(B, H, T, S) if expanded else mask)
+    full = torch.nn.functional.pad(mask.expand(B, H, T, S), (0, 256 - S, 0, 128 - T))
+    step_b, step_h = repeats(made)
+    for of_keys, rows, wanted in ((False, T, full), (True, S, full.mT)):
+        words = mask_words(made, of_keys)
+        assert words.shape[0] == sizes[0] * sizes[1]  # what repeats is kept once
+        for b, h in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            mine = words[b * step_b + h * step_h]  # [tiles, rows, l]
+            j, c = torch.arange(16, device=DEVICE)[:, None, None], torch.arange(2, device=DEVICE)
+            bits = mine[:, :, None, :, None] >> (j + 16 * c) & 1  # [tiles, rows, j, l, c]
+            got = bits.permute(1, 0, 2, 3, 4).reshape(rows, -1).bool()
+            assert torch.equal(got, wanted[b, h, :rows, : got.shape[1]])
 
 
 def test_sequences_that_are_not_packed_need_none():
     assert intervals(problem(5, 6), of_keys=False) is None
     assert dropout_numbers(problem(5, 6)) is None
+    assert mask_words(problem(5, 6), of_keys=False) is None
 
 
 def test_products_of_the_numbers_decide_as_the_plain_kernel_does():
