@@ -105,8 +105,8 @@ def train_module(
         batch = [encoded[i] for i in indices]
         with torch.no_grad():
             states, memory, inside = decoder_states(translator, batch)
-        room = states[0].size(1), inside.size(1)
-        wanted, counted = batch_targets([targets[i] for i in indices], room)
+        shape = states[0].size(1), inside.size(1)
+        wanted, counted = batch_targets([targets[i] for i in indices], shape)
         wanted, counted = wanted.to(memory.device), counted.to(memory.device)
         each = [module(state, memory, inside) for module, state in zip(modules, states, strict=True)]
         # 0 · log 0 is 0 here: what is outside a sentence is not wanted
@@ -162,8 +162,8 @@ def targets_of(source: Encoded, target: Encoded, taken: frozenset[Link], offered
     for row, word in enumerate(word_index(target.pieces)):
         if word in left_out:
             continue
-        places = of_word.get(word, [len(source.ids)])  # </s> for a word without a link
-        found += [(row, column, 1 / len(places)) for column in places]
+        linked = of_word.get(word, [len(source.ids)])  # </s> for a word without a link
+        found += [(row, column, 1 / len(linked)) for column in linked]
         counted.append(row)
     rows, across, shares = zip(*found, strict=True) if found else ((), (), ())
     long = torch.int64
@@ -175,9 +175,9 @@ def targets_of(source: Encoded, target: Encoded, taken: frozenset[Link], offered
     )
 
 
-def batch_targets(parts: Sequence[Targets], room: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """The targets of a batch, [B, T, S], and where they count, [B, T]; `room` is (T, S), padding included."""
-    wanted, counted = torch.zeros(len(parts), *room), torch.zeros(len(parts), room[0], dtype=torch.bool)
+def batch_targets(parts: Sequence[Targets], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The targets of a batch, [B, T, S], and where they count, [B, T]; `shape` is (T, S), padding included."""
+    wanted, counted = torch.zeros(len(parts), *shape), torch.zeros(len(parts), shape[0], dtype=torch.bool)
     pair = torch.arange(len(parts))
     of_shares = pair.repeat_interleave(torch.tensor([len(part.rows) for part in parts]))
     of_rows = pair.repeat_interleave(torch.tensor([len(part.counted) for part in parts]))

@@ -9,7 +9,7 @@ from torch import Tensor
 class KVCache:
     """Projected keys and values [B, Hk, S, D] of the positions seen so far.
 
-    Room grows by doubling, so n steps copy O(n) and not O(n²) positions. Where gradients are recorded, positions
+    Capacity grows by doubling, so n steps copy O(n) and not O(n²) positions. Where gradients are recorded, positions
     are concatenated instead, since writing in place would spoil what earlier steps recorded.
     """
 
@@ -47,7 +47,7 @@ class KVCache:
             self.length = end
             return
         if end > self._keys.size(2):
-            self._keys, self._values = (self._with_room(old, end) for old in (self._keys, self._values))
+            self._keys, self._values = (self._with_capacity(old, end) for old in (self._keys, self._values))
         self._keys[:, :, self.length : end] = keys
         self._values[:, :, self.length : end] = values
         self.length = end
@@ -58,9 +58,9 @@ class KVCache:
             self._keys = self._keys.index_select(0, rows)
             self._values = self._values.index_select(0, rows)
 
-    def _with_room(self, old: Tensor, needed: int) -> Tensor:
-        batch, heads, room, size = old.shape
-        new = old.new_zeros(batch, heads, max(needed, 2 * room, 16), size)
+    def _with_capacity(self, old: Tensor, needed: int) -> Tensor:
+        batch, heads, capacity, size = old.shape
+        new = old.new_zeros(batch, heads, max(needed, 2 * capacity, 16), size)
         new[:, :, : self.length] = old[:, :, : self.length]
         return new
 

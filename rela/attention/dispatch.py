@@ -104,7 +104,7 @@ def attend_heads(q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool =
 
 
 def plan_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
-    """The plan of a call: looked up where sizes are numbers, made anew where a compiler or tracer looks on."""
+    """The plan of a call: looked up where sizes are numbers, made anew under a compiler or tracer."""
     if not is_plain_eager(q):
         return make_plan(q, k, v, options)
     try:

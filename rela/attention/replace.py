@@ -15,7 +15,7 @@ from rela.attention.multihead import MultiheadAttention
 from rela.attention.pretrained import configure, register_transformers
 
 TORCH = "torch.nn.MultiheadAttention"
-Place = tuple[str, nn.Module, str, nn.MultiheadAttention]
+Location = tuple[str, nn.Module, str, nn.MultiheadAttention]
 """An attention of PyTorch inside a model: its whole name, its parent, its name there, itself."""
 # Shared by the old and the new module, so that a handle got from the old removes its hook from both.
 HOOKS = (
@@ -81,33 +81,33 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     if isinstance(module, nn.MultiheadAttention):
         new = from_torch(module, kind, **options)
         return Replacement(new, ("",), kind, added=added_parameters(module, new), put_back=lambda: module)
-    places = torch_attentions(module, only)
+    locations = torch_attentions(module, only)
     # All are made before the first is put in place, so that an error leaves the model as it was; one attention
     # used in two places stays one.
     hugging_face = any(is_hugging_face(part) for part in module.modules())
     attached = make_attached(module, kind_of(kind), only, **options) if hugging_face else {}
     exchanged: dict[nn.Module, MultiheadAttention] = {}
-    for path, _, _, child in places:
+    for path, _, _, child in locations:
         if child not in exchanged:
             exchanged[child] = from_torch(child, kind, path, **options)
-    if not places and not attached:
+    if not locations and not attached:
         missing = "leaves no attention to the interface of transformers" if hugging_face else f"holds no {TORCH}"
         raise ValueError(f"{type(module).__name__} {missing} to replace")
-    names = (*attached, *(path for path, *_ in places))
+    names = (*attached, *(path for path, *_ in locations))
     left = not_exchanged(module, {*names, *attentions(module)}) if hugging_face else {}
     undone: list[Callable[[], object]] = []
     classes = {name: type(module.get_submodule(name)).__name__ for name in attached}
     if hugging_face:
         register_transformers()
         undone += [attach(module, attached), configure(module, saved_options(kind, **options), left)]
-    undone.append(put_in_place(module, places, exchanged))
+    undone.append(put_in_place(module, locations, exchanged))
 
     def put_back() -> nn.Module:
         while undone:
             undone.pop()()
         return module
 
-    what = " or ".join(sorted({*classes.values(), *([TORCH] if places else [])}))
+    what = " or ".join(sorted({*classes.values(), *([TORCH] if locations else [])}))
     added = [parameter for new in attached.values() for parameter in new.parameters()]
     added += [parameter for old, new in exchanged.items() for parameter in added_parameters(old, new)]
     replacement = Replacement(module, names, kind, what, left, tuple(added), put_back)
@@ -116,32 +116,32 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     return replacement
 
 
-def torch_attentions(module: nn.Module, only: Collection[str] | None) -> list[Place]:
+def torch_attentions(module: nn.Module, only: Collection[str] | None) -> list[Location]:
     """Each `nn.MultiheadAttention` inside a module, or those named in `only`."""
-    places = [
+    locations = [
         (f"{parent_name}.{name}".lstrip("."), parent, name, child)
         for parent_name, parent in module.named_modules()
         for name, child in parent._modules.items()  # named_children leaves out a child's second name
         if isinstance(child, nn.MultiheadAttention)
     ]
-    return places if only is None else [place for place in places if place[0] in only]
+    return locations if only is None else [location for location in locations if location[0] in only]
 
 
 def put_in_place(
     module: nn.Module,
-    places: list[Place],
+    locations: list[Location],
     exchanged: Mapping[nn.Module, nn.Module],
 ) -> Callable[[], None]:
-    """Exchange the children at `places`; the answer puts the old ones back."""
-    for _, parent, name, child in places:
+    """Exchange the children at `locations`; the answer puts the old ones back."""
+    for _, parent, name, child in locations:
         setattr(parent, name, exchanged[child])
-    encoders = [part for part in module.modules() if isinstance(part, nn.TransformerEncoder)] if places else []
+    encoders = [part for part in module.modules() if isinstance(part, nn.TransformerEncoder)] if locations else []
     nested = [(part, part.enable_nested_tensor, part.use_nested_tensor) for part in encoders]
     for part in encoders:
         part.enable_nested_tensor = part.use_nested_tensor = False  # nested tensors are for torch's own fused layer
 
     def undo() -> None:
-        for _, parent, name, child in places:
+        for _, parent, name, child in locations:
             setattr(parent, name, child.train(exchanged[child].training))
         for part, enabled, used in nested:
             part.enable_nested_tensor, part.use_nested_tensor = enabled, used

@@ -1,6 +1,6 @@
 """A corpus cut into shards of consecutive rows, which any worker can read by itself: text, JSON lines or Parquet.
 
-Workers read the corpus where it lies, so it must be on a file system that all of them see; only the places of the
+Workers read the corpus where it lies, so it must be on a file system that all of them see; only the byte ranges of the
 shards travel. A line of text is what rela.data.corpus calls one.
 """
 
@@ -19,7 +19,7 @@ COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 
 
 @dataclass(frozen=True)
-class Place:
+class FileRange:
     """A part of a file: bytes of text and JSON lines, rows of Parquet."""
 
     path: str
@@ -35,7 +35,7 @@ class Shard:
     first: int
     """The number of its first row in the corpus, from 0."""
     rows: int
-    places: tuple[Place, ...]
+    ranges: tuple[FileRange, ...]
     sides: int
     """1 for sentences, 2 for pairs."""
 
@@ -57,27 +57,27 @@ def shards_of(files: Sequence[str | Path], rows: int) -> list[Shard]:
     cuts = [list(cut(path, rows)) for path in dict.fromkeys(paths)]
     check_equal_lengths(paths, cuts)
     shards, first = [], 0
-    for number, places in enumerate(zip(*cuts, strict=True)):
-        count = places[0][1]
-        shards.append(Shard(number, first, count, tuple(place for place, _ in places), len(paths)))
+    for number, ranges in enumerate(zip(*cuts, strict=True)):
+        count = ranges[0][1]
+        shards.append(Shard(number, first, count, tuple(part for part, _ in ranges), len(paths)))
         first += count
     return shards
 
 
-def check_equal_lengths(paths: list[Path], cuts: list[list[tuple[Place, int]]]) -> None:
+def check_equal_lengths(paths: list[Path], cuts: list[list[tuple[FileRange, int]]]) -> None:
     """Two texts must have equally many lines."""
-    totals = [sum(count for _, count in places) for places in cuts]
+    totals = [sum(count for _, count in ranges) for ranges in cuts]
     if len(set(totals)) > 1:
         raise CorpusError(f"unequal line counts: {paths[0]} has {totals[0]}, {paths[1]} has {totals[1]}")
 
 
-def cut(path: Path, rows: int) -> Iterator[tuple[Place, int]]:
-    """Places of `rows` rows each, the last of fewer, and how many they have."""
+def cut(path: Path, rows: int) -> Iterator[tuple[FileRange, int]]:
+    """Ranges of `rows` rows each, the last of fewer, and how many they have."""
     if path.suffix == PARQUET:
         total = open_parquet(path).metadata.num_rows
         for begin in range(0, total, rows):
             end = min(begin + rows, total)
-            yield Place(str(path), begin, end), end - begin
+            yield FileRange(str(path), begin, end), end - begin
         return
     begin = position = count = 0
     with path.open("rb") as file:
@@ -87,37 +87,37 @@ def cut(path: Path, rows: int) -> Iterator[tuple[Place, int]]:
                 continue  # a line too long to hold goes on
             count += 1
             if count == rows:
-                yield Place(str(path), begin, position), count
+                yield FileRange(str(path), begin, position), count
                 begin, count = position, 0
         if position > begin:
             ends_early = count == 0  # a last line of a multiple of MAX_LINE_BYTES, without its end
-            yield Place(str(path), begin, position), count + ends_early
+            yield FileRange(str(path), begin, position), count + ends_early
 
 
 def read_shard(shard: Shard) -> list[Row]:
     """The rows of a shard."""
-    path = Path(shard.places[0].path)
+    path = Path(shard.ranges[0].path)
     columns = COLUMNS[: shard.sides]
-    place = shard.places[0]
+    part = shard.ranges[0]
     if path.suffix == PARQUET:
-        rows: list[Row] = list(parquet_rows(path, columns, place.begin, place.end))
+        rows: list[Row] = list(parquet_rows(path, columns, part.begin, part.end))
     elif is_table(path):
-        lines = read_lines_at(place)
+        lines = read_lines_at(part)
         numbered = enumerate(lines, shard.first + 1)
         rows = [json_row(path, number, line or b"", columns) for number, line in numbered]
     else:
-        rows = list(zip(*(read_lines_at(place) for place in shard.places), strict=True))
+        rows = list(zip(*(read_lines_at(part) for part in shard.ranges), strict=True))
     if len(rows) != shard.rows:
         raise CorpusError(f"{path} has changed: a shard has {len(rows)} rows; wanted {shard.rows}, as were counted")
     return rows
 
 
-def read_lines_at(place: Place) -> list[bytes | None]:
-    """The lines between two places of a file, without their ends."""
-    with open(place.path, "rb") as file:
-        file.seek(place.begin)
-        data = file.read(place.end - place.begin)
-    if place.begin == 0:
+def read_lines_at(part: FileRange) -> list[bytes | None]:
+    """The lines in a range of bytes of a file, without their ends."""
+    with open(part.path, "rb") as file:
+        file.seek(part.begin)
+        data = file.read(part.end - part.begin)
+    if part.begin == 0:
         data = data.removeprefix(b"\xef\xbb\xbf")
     lines = data.split(b"\n")
     if not lines[-1]:

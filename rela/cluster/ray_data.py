@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rela.cluster.inputs import Place, Row, Shard, read_shard
+from rela.cluster.inputs import FileRange, Row, Shard, read_shard
 from rela.cluster.manifest import Manifest, open_manifest
 from rela.errors import RunFailed
 from rela.files import replacing
@@ -113,7 +113,7 @@ class ShardWorker:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """A batch has one shard."""
         fields = json.loads(batch["shard"][0])
-        shard = Shard(**{**fields, "places": tuple(Place(**place) for place in fields["places"])})
+        shard = Shard(**{**fields, "ranges": tuple(FileRange(**part) for part in fields["ranges"])})
         data, error = b"", ""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

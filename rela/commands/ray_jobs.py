@@ -160,7 +160,7 @@ def refuse_on_ray(on: str, given: dict[str, Any]) -> None:
     if on != "ray":
         raise ValueError(f"on is {on!r}; wanted ray")
     if refused := [f"--{name}" for name, value in given.items() if value]:
-        raise ValueError(f"{', '.join(refused)} cannot be had with --on ray; leave them out")
+        raise ValueError(f"{', '.join(refused)} cannot be used with --on ray; leave them out")
 
 
 def write_on_ray(
@@ -264,7 +264,7 @@ def text_of(shard: Shard, number: int, raw: bytes | None, side: int = 0) -> str:
 
     text, problem = decode_line(raw)
     if problem and problem != EMPTY:
-        path = shard.places[min(side, len(shard.places) - 1)].path  # a table has both sides
+        path = shard.ranges[min(side, len(shard.ranges) - 1)].path  # a table has both sides
         raise CorpusError(f"{path}, line {shard.first + number + 1}: {problem}")
     return text
 

@@ -57,8 +57,8 @@ def forbid_repetition(log_probs: Tensor, history: Tensor, n: int) -> None:
     ngrams = history.unfold(1, n, 1)  # [R, t - n + 1, n]
     begun = history[:, history.size(1) - n + 1 :]  # [R, n - 1]: the next token would complete them
     again = (ngrams[..., :-1] == begun[:, None]).all(-1)  # [R, t - n + 1]
-    row, place = again.nonzero(as_tuple=True)
-    log_probs[row, ngrams[row, place, -1]] = NEVER
+    row, position = again.nonzero(as_tuple=True)
+    log_probs[row, ngrams[row, position, -1]] = NEVER
 
 
 def likely(log_probs: Tensor, top_k: int, top_p: float) -> Tensor:

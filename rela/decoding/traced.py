@@ -29,7 +29,7 @@ class TracedEngine:
         """Of the sources, with </s>."""
         self.weights: list[NDArray[np.float32]] = []
         """One a step: [B, H, K, S]."""
-        self.places: list[tuple[int, int]] = []
+        self.origins: list[tuple[int, int]] = []
         """Of each node, the step and the row; the first nodes are the empty prefixes of the sentences."""
         self.children: dict[tuple[int, int], int] = {}
         """The node that a node and a token lead to."""
@@ -49,7 +49,7 @@ class TracedEngine:
         step = len(self.weights)
         if step == 0:
             beams = tokens.numel() // len(self.lengths)
-            self.places = [(0, sentence * beams) for sentence in range(len(self.lengths))]
+            self.origins = [(0, sentence * beams) for sentence in range(len(self.lengths))]
             self.rows = [row // beams for row in range(tokens.numel())]
         else:
             self.rows = [
@@ -60,11 +60,11 @@ class TracedEngine:
         self.weights.append(self.engine.cross_weights(state).float().numpy())
         return log_probs, state
 
-    def child(self, node: int, token: int, place: tuple[int, int]) -> int:
+    def child(self, node: int, token: int, origin: tuple[int, int]) -> int:
         """The node that follows a node by a token, made where there is none."""
-        found = self.children.setdefault((node, token), len(self.places))
-        if found == len(self.places):
-            self.places.append(place)
+        found = self.children.setdefault((node, token), len(self.origins))
+        if found == len(self.origins):
+            self.origins.append(origin)
         return found
 
     def reorder(self, state: Any, rows: Tensor, sentences: Tensor | None) -> Any:
@@ -75,7 +75,7 @@ class TracedEngine:
         """A hypothesis of a sentence with the weights [H, T, S] of the steps that gave its tokens and </s>."""
         node, steps = sentence, []
         for token in (*hypothesis.tokens, None):
-            step, row = self.places[node]
+            step, row = self.origins[node]
             weights = self.weights[step]
             beams = weights.shape[2]
             steps.append(weights[row // beams, :, row % beams, : self.lengths[sentence]])

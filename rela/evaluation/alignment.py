@@ -97,10 +97,10 @@ def alignment_interval(
 
 def percentile(ordered: list[float], share: float) -> float:
     """The value below which `share` of sorted values lie, between two of them in proportion."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
+    position = share * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 def alignment_error_rate(hypotheses: Iterable[frozenset[Link]], gold: Iterable[GoldLinks]) -> AlignmentScore:

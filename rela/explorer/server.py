@@ -162,7 +162,7 @@ def check_fields(data: dict[str, Any], fields: dict[str, Any]) -> None:
 
 def serve(views: Views, port: int = PORT, say: Callable[[str], None] = print) -> None:
     """Serve the page on the loopback interface until interrupted; port 0 takes a free one."""
-    door = open_socket(HOST, port)
+    listener = open_socket(HOST, port)
     # Nobody waits for a picture after Ctrl-C.
     server = make_server(RequestLimiter(create_app(views), Limits(body=MAX_BODY)), grace_seconds=1.0)
-    run_until_interrupted(server, door, lambda: say(f"rela explorer: {address_of(door)}  (Ctrl-C ends it)"))
+    run_until_interrupted(server, listener, lambda: say(f"rela explorer: {address_of(listener)}  (Ctrl-C ends it)"))

@@ -39,7 +39,7 @@ class Views:
         self.gold = {example.key: example.gold for example in self.examples}
         # Made now, so that a damaged model folder is an error before anyone visits.
         self.models = [
-            describe(name, translator, best_place(translator, self.examples, tokenised))
+            describe(name, translator, best_heads(translator, self.examples, tokenised))
             for name, translator in translators.items()
         ]
         self._one_at_a_time = threading.Lock()
@@ -111,7 +111,7 @@ def read_head(head: Any, translator: Translator) -> Head:
     return head[0], head[1], head[2]
 
 
-def best_place(translator: Translator, examples: Sequence[Example], tokenised: bool) -> AlignmentChoice | None:
+def best_heads(translator: Translator, examples: Sequence[Example], tokenised: bool) -> AlignmentChoice | None:
     """The heads that align best: those the model folder remembers, or else those that do so on the examples.
 
     The first examples decide, by their gold links if they have them and by agreement if not.

@@ -27,11 +27,11 @@ class Word:
 
 
 def find_words(text: str) -> list[Word]:
-    """The words of `text.split()`, with their places."""
+    """The words of `text.split()`, with their positions."""
     found = []
     for match in WORD.finditer(text):
         start, end = match.span()
-        inside = [place for place in range(start, end) if text[place].isalnum()]
+        inside = [position for position in range(start, end) if text[position].isalnum()]
         core = (inside[0], inside[-1] + 1) if inside else (start, end)
         found.append(Word(start, end, *core))
     return found
@@ -64,7 +64,7 @@ class Placing:
     def write(self, marks: Sequence[Mark], start: int, end: int) -> str:
         """Target characters start … end with these marks among them.
 
-        They come in the order of their places; one that would reach into the next is cut, so that none cross.
+        They come in the order of their positions; one that would reach into the next is cut, so that none cross.
         """
         places = [(self.place(mark), order, mark) for order, mark in enumerate(marks)]
         written, at = "", start
@@ -97,7 +97,7 @@ class Placing:
         return written + (" " if mark.space_after and apart and not covers else ""), last
 
     def place(self, mark: Mark) -> tuple[int, int]:
-        """Target characters that a mark belongs around; a point has an empty place."""
+        """Target characters that a mark belongs around; a point has an empty range."""
         first_word = bisect_right(self.source_ends, mark.start)
         covered = range(first_word, max(first_word, bisect_left(self.source_starts, mark.end)))
         if not covered or not self.source[mark.start : mark.end].strip():
@@ -134,7 +134,7 @@ class Placing:
         return found
 
     def point(self, mark: Mark) -> int:
-        """The place between target words for something between source words.
+        """The position between target words for something between source words.
 
         It is before what the next word became, or behind what the word before became if it stands close to that; in
         proportion where neither is linked.
@@ -161,7 +161,7 @@ class Placing:
         return self.target_words[min(round(share * len(self.target_words)), len(self.target_words) - 1)].start
 
     def before_punctuation(self, count: int) -> int:
-        """The place before the last `count` characters of the target, as far as they are punctuation."""
+        """The position before the last `count` characters of the target, as far as they are punctuation."""
         at = len(self.target.rstrip())
         while count and at and not self.target[at - 1].isalnum() and not self.target[at - 1].isspace():
             at, count = at - 1, count - 1

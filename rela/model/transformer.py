@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer of the paper, with any attention kind in each of its three places."""
+"""The encoder-decoder Transformer of the paper, with any attention kind in each of its three attentions."""
 
 from __future__ import annotations
 

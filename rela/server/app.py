@@ -120,11 +120,13 @@ def mount_explorer(app: FastAPI, models: ServedModels, views: Views) -> None:
 
 def serve(server: TranslationServer, host: str = HOST, port: int = PORT, say: Callable[[str], None] = print) -> None:
     """Serve until interrupted; port 0 takes a free one."""
-    door = open_socket(host, port)
+    listener = open_socket(host, port)
     pairs = ", ".join(f"{model.name} ({model.source} to {model.target})" for model in server.models)
     try:
         run_until_interrupted(
-            server.http_server(), door, lambda: say(f"rela serve: {address_of(door)}  {pairs}  (Ctrl-C ends it)")
+            server.http_server(),
+            listener,
+            lambda: say(f"rela serve: {address_of(listener)}  {pairs}  (Ctrl-C ends it)"),
         )
     finally:
         server.models.close()

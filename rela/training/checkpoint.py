@@ -1,4 +1,4 @@
-"""Checkpoints: model folders that also hold the optimiser and the place in the data, written whole or not at all."""
+"""Checkpoints: model folders that also hold the optimiser and the position in the data, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def begin_from(model: Transformer, config: Config, subwords: bytes) -> str:
     except ModelFolderError as error:
         raise ModelFolderError(f"train.from: {error}") from None
     kinds = config.model.attention_kinds
-    for place, kind in theirs.model.attention_kinds.items():
-        if kind != kinds[place]:
-            warnings.warn(f"train.from: the {place} attention of {folder} is {kind}, here {kinds[place]}", stacklevel=2)
+    for part, kind in theirs.model.attention_kinds.items():
+        if kind != kinds[part]:
+            warnings.warn(f"train.from: the {part} attention of {folder} is {kind}, here {kinds[part]}", stacklevel=2)
     return checksum(find_model(folder) / WEIGHTS)

@@ -60,7 +60,7 @@ def train(config: Config, quiet: bool = False) -> Path:
 
 
 class Trainer:
-    """One run: its model, optimiser and place in the data."""
+    """One run: its model, optimiser and position in the data."""
 
     def __init__(self, config: Config, processes: Processes, quiet: bool = False) -> None:
         self.processes, self.device = processes, processes.device

@@ -22,20 +22,20 @@ LINGER_SECONDS = 1.0
 def open_socket(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        door.bind((host, port))
-        door.listen(512)  # before the address is said: who comes at once waits, and is not turned away
+        listener.bind((host, port))
+        listener.listen(512)  # before the address is printed, so that a client that connects at once is not refused
     except (OSError, OverflowError) as error:
-        door.close()
-        raise ValueError(f"port {port} of {host} cannot be had ({error}); wanted a free one, or 0 for any") from None
-    return door
+        listener.close()
+        raise ValueError(f"port {port} of {host} cannot be opened ({error}); wanted a free one, or 0 for any") from None
+    return listener
 
 
-def address_of(door: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
     """The address of a socket as a client writes it."""
-    host, port = door.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
@@ -158,8 +158,8 @@ class Deadline:
             self.timer = None
 
 
-def run_until_interrupted(server: Server, door: socket.socket, say: Callable[[], None]) -> None:
+def run_until_interrupted(server: Server, listener: socket.socket, say: Callable[[], None]) -> None:
     """Serve on a socket until SIGINT or SIGTERM; `say` is called when the server is about to answer."""
-    with door, contextlib.suppress(KeyboardInterrupt):  # one that comes before the server listens to signals
+    with listener, contextlib.suppress(KeyboardInterrupt):  # one that comes before the server listens to signals
         say()
-        server.run(sockets=[door])
+        server.run(sockets=[listener])

@@ -230,11 +230,11 @@ def test_what_ray_cannot_serve_is_one_line(place, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         main([str(word) for word in [*check, "--page", tmp_path / "page.html"]])
     assert end.value.code == 2
-    assert "--page cannot be had with --on ray" in capsys.readouterr().err
+    assert "--page cannot be used with --on ray" in capsys.readouterr().err
     command = ["translate", place / "model", place / "source", "--device", "cpu"]
     for words, message in (
         (["--on", "spark", "--out", tmp_path / "out"], "on is 'spark'; wanted ray"),
-        (["--on", "ray", "--document", "html", "--out", tmp_path / "out"], "--document cannot be had with --on ray"),
+        (["--on", "ray", "--document", "html", "--out", tmp_path / "out"], "--document cannot be used with --on ray"),
         (["--on", "ray"], "wanted SRC and --out FOLDER"),
         (["--on", "ray", "--out", place / "model" / "out"], "model"),
     ):

@@ -216,10 +216,10 @@ def test_a_model_of_no_numbers_is_a_refusal_and_no_crash(broken_address, target)
 def test_a_busy_port_is_one_line(views):
     from rela.explorer.server import serve
 
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        door.listen()
-        with pytest.raises(ValueError, match="cannot be had"):
-            serve(views, door.getsockname()[1])
-    with pytest.raises(ValueError, match="cannot be had"):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with pytest.raises(ValueError, match="cannot be opened"):
+            serve(views, listener.getsockname()[1])
+    with pytest.raises(ValueError, match="cannot be opened"):
         serve(views, 70_000)

@@ -14,11 +14,11 @@ from rela.web.running import Server, address_of, make_server, open_socket
 def running(limiter: RequestLimiter, app=None, **options) -> Iterator[tuple[str, Server]]:
     """The address without its last slash, and the server, which ends as after a signal."""
     server = make_server(limiter, app, **options)
-    with open_socket("127.0.0.1", 0) as door:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
+    with open_socket("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
-            yield address_of(door).rstrip("/"), server
+            yield address_of(listener).rstrip("/"), server
         finally:
             server.stop()
             thread.join(20)

@@ -15,22 +15,22 @@ from tests.web.test_request_limiter import HEAD, Echo
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_an_address_is_as_a_client_writes_it(host):
     try:
-        door = open_socket(host, 0)
+        listener = open_socket(host, 0)
     except ValueError:
         pytest.skip(f"{host} is not there")
-    with door:
-        address = address_of(door)
+    with listener:
+        address = address_of(listener)
         assert address.startswith("http://[::1]:" if ":" in host else "http://127.0.0.1:")
         with connect(address):
             pass
 
 
 def test_a_port_that_cannot_be_had_is_one_line():
-    with open_socket("127.0.0.1", 0) as door:
-        for port in (door.getsockname()[1], 70_000):
-            with pytest.raises(ValueError, match="cannot be had"):
+    with open_socket("127.0.0.1", 0) as listener:
+        for port in (listener.getsockname()[1], 70_000):
+            with pytest.raises(ValueError, match="cannot be opened"):
                 open_socket("127.0.0.1", port)
-    with pytest.raises(ValueError, match="cannot be had"):
+    with pytest.raises(ValueError, match="cannot be opened"):
         open_socket("no.such.host.invalid", 0)
 
 
