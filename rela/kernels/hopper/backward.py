@@ -30,8 +30,8 @@ from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.tiles import HopperGradientTiles
 from rela.kernels.hopper.dropout import rectified_kept
 from rela.kernels.hopper.forward import clear_rows, rectified
-from rela.kernels.hopper.mask import load_words, seen_only
-from rela.kernels.hopper.tables import dropout_numbers, has_intervals, intervals, mask_words, repeats
+from rela.kernels.hopper.mask import load_words, not_hidden, seen_only
+from rela.kernels.hopper.tables import addressable_bias, dropout_numbers, has_intervals, intervals, mask_words, repeats
 from rela.kernels.launch import Launch, Tiles, described
 
 
@@ -69,7 +69,7 @@ def planned(
         dq, dk, dv = problem.like_queries(torch.float32).zero_(), problem.like_keys(), problem.like_keys()
         d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=dq.device)
         tables = intervals(problem, of_keys=True), dropout_numbers(problem), mask_words(problem, of_keys=True)
-        start(*tensors(problem, d_out, dq, dk, dv, d_theta, *tables), *fixed)
+        start(*tensors(problem, d_out, dq, dk, dv, d_theta, *tables, addressable_bias(problem)), *fixed)
         return dq.to(problem.q.dtype), dk, dv, d_theta
 
     return run
@@ -86,9 +86,10 @@ def launch(
     seen: Tensor | None = None,
     numbers: tuple[Tensor, Tensor] | None = None,
     words: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
-    arguments = *tensors(problem, d_out, dq, dk, dv, d_theta, seen, numbers, words), *numbers_of(problem)
+    arguments = *tensors(problem, d_out, dq, dk, dv, d_theta, seen, numbers, words, bias), *numbers_of(problem)
     return described(arguments, tiled(problem, tiles)), constants(problem, tiles)
 
 
@@ -102,6 +103,7 @@ def tensors(
     seen: Tensor | None,
     numbers: tuple[Tensor, Tensor] | None,
     words: Tensor | None,
+    bias: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """The kernel's tensors; `dq` stands for those that it does not look at."""
     ends = problem.key_lengths if problem.cu_k is None else problem.cu_k[-1:]
@@ -120,6 +122,7 @@ def tensors(
         dq if problem.threshold is None else problem.threshold,
         d_theta,
         dq if words is None else words,
+        dq if bias is None else bias,
     )
 
 
@@ -135,7 +138,9 @@ def tiled(problem: Problem, tiles: HopperGradientTiles) -> Tiles:
     """Which of the arguments are read or written in tiles."""
     dense: dict[int, tuple[int, int | None]] = dict.fromkeys((1, 2, 5, 6), (ROWS, None))
     dense |= {0: (tiles.queries, None), 3: (tiles.queries, None), 4: (ROWS, ROWS)}
-    return dense if problem.seed is None else {**dense, 10: (1, tiles.queries)}
+    if problem.seed is not None:
+        dense |= {10: (1, tiles.queries)}
+    return dense | {15: (tiles.queries, ROWS)} if problem.biased else dense
 
 
 def constants(problem: Problem, tiles: HopperGradientTiles) -> dict[str, object]:
@@ -148,7 +153,8 @@ def constants(problem: Problem, tiles: HopperGradientTiles) -> dict[str, object]
         "TABLED": tabled,
         "PACKED": packed,
         "ENDED": packed or problem.key_lengths is not None,
-        "MASKED": problem.mask is not None,
+        "MASKED": problem.mask is not None and not problem.biased,
+        "BIASED": problem.biased,
         "DROPPED": problem.seed is not None,
         "SCALED": problem.scales()[0] is not None,
         "SHIFTED": problem.threshold is not None,
@@ -204,6 +210,7 @@ def load_partition(
     CAUSAL: gl.constexpr,
     TABLED: gl.constexpr,
     DROPPED: gl.constexpr,
+    BIASED: gl.constexpr,
     ROWS: gl.constexpr,
     QUERIES: gl.constexpr,
     STAGES: gl.constexpr,
@@ -227,6 +234,12 @@ def load_partition(
         q_empty,
         do_full,
         do_empty,
+        bias,
+        s_bias,
+        bias_full,
+        bias_empty,
+        step_b,
+        step_h,
         i_b,
         i_hk,
         i_s,
@@ -241,6 +254,7 @@ def load_partition(
         tma.async_copy_global_to_shared(v, [i_b, i_hk, i_s + i_w * ROWS, 0], v_full.index(i_w), s_v.index(i_w))
     stage = 0
     phase = 1
+    bias_phase = 1
     first, last = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, TABLED)
     for i_g in range(GROUP):
         for i_t in range(first, last):
@@ -255,6 +269,17 @@ def load_partition(
             tma.async_copy_global_to_shared(
                 q, [i_b, i_hk * GROUP + i_g, i_t * QUERIES, 0], q_full.index(stage), s_q.index(stage)
             )
+            if BIASED:
+                for i_w in gl.static_range(2):
+                    mbarrier.wait(bias_empty.index(i_w), bias_phase)
+                    mbarrier.expect(bias_full.index(i_w), bias.block_type.nbytes)
+                    tma.async_copy_global_to_shared(
+                        bias,
+                        [i_b * step_b, (i_hk * GROUP + i_g) * step_h, i_t * QUERIES, i_s + i_w * ROWS],
+                        bias_full.index(i_w),
+                        s_bias.index(i_w),
+                    )
+                bias_phase ^= 1
             mbarrier.wait(do_empty.index(stage), phase)
             mbarrier.expect(do_full.index(stage), d_out.block_type.nbytes)
             tma.async_copy_global_to_shared(
@@ -282,6 +307,7 @@ def product_partition(
     PACKED: gl.constexpr,
     ENDED: gl.constexpr,
     MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -323,6 +349,9 @@ def product_partition(
         words,
         step_b,
         step_h,
+        s_bias,
+        bias_full,
+        bias_empty,
         i_b,
         i_hk,
         i_s,
@@ -350,6 +379,7 @@ def product_partition(
     phase = 0
     buffer = 0
     ds_phase = 0
+    bias_phase = 0
     first, n_t = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, TABLED)
     whole = first
     whole_end = n_t
@@ -426,6 +456,12 @@ def product_partition(
                         b_s = b_s * score_scale
                     if SHIFTED:
                         b_s = b_s - b_theta
+                    if BIASED:
+                        mbarrier.wait(bias_full.index(I_W), bias_phase)
+                        b_bias = s_bias.index(I_W).reshape([QUERIES, ROWS]).permute((1, 0)).load(s_layout)
+                        mbarrier.arrive(bias_empty.index(I_W))
+                        bias_phase ^= 1
+                        b_s += b_bias.to(gl.float32) * threshold_scale
                     o_t = i_t * QUERIES + o_col
                     if TABLED and PART != 1:
                         b_s = gl.where((o_t[None, :] >= b_first[:, None]) & (o_t[None, :] < b_last[:, None]), b_s, 0.0)
@@ -443,6 +479,8 @@ def product_partition(
                         b_words = load_words(
                             words, i_m, (i_t + 1) // TILES, i_s + I_W * ROWS, n_words, S, ROWS, QUERIES
                         )
+                    if BIASED:
+                        b_w = not_hidden(b_w, b_bias)
                     b_left = gl.convert_layout(b_w, w_layout, assert_trivial=True)
                     b_dv = warpgroup_mma(b_left, do_tile, b_dv, is_async=True)
                     b_dp = warpgroup_mma_wait(1, [b_dp])
@@ -529,6 +567,7 @@ def backward_kernel(
     threshold,
     d_theta,
     words,
+    bias,
     drop_below,
     threshold_scale,
     score_scale,
@@ -546,6 +585,7 @@ def backward_kernel(
     PACKED: gl.constexpr,
     ENDED: gl.constexpr,
     MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -560,6 +600,11 @@ def backward_kernel(
     i_bh = gl.program_id(0) // n_s
     i_hk = i_bh % (H // GROUP)
     i_b = i_bh // (H // GROUP)
+    if BIASED:
+        # batch elements, which often share the bias of a head, follow each other
+        B = gl.num_programs(0) // n_s // (H // GROUP)
+        i_hk = i_bh // B
+        i_b = i_bh % B
     seen += i_b.to(gl.int64) * 2 * S
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, QUERIES], dtype)
     s_k = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], k.layout)
@@ -579,6 +624,16 @@ def backward_kernel(
     do_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    s_bias = s_q
+    bias_full = k_full
+    bias_empty = k_full
+    if BIASED:
+        s_bias = gl.allocate_shared_memory(bias.dtype, [2, 1, 1, QUERIES, ROWS], bias.layout)
+        bias_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+        bias_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+        for i in gl.static_range(2):
+            mbarrier.init(bias_full.index(i), count=1)
+            mbarrier.init(bias_empty.index(i), count=1)
     for i in gl.static_range(2):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
@@ -609,6 +664,12 @@ def backward_kernel(
         q_empty,
         do_full,
         do_empty,
+        bias,
+        s_bias,
+        bias_full,
+        bias_empty,
+        step_b,
+        step_h,
         i_b,
         i_hk,
         i_s,
@@ -648,6 +709,9 @@ def backward_kernel(
         words,
         step_b,
         step_h,
+        s_bias,
+        bias_full,
+        bias_empty,
         i_b,
         i_hk,
         i_s,
@@ -669,6 +733,7 @@ def backward_kernel(
                     PACKED,
                     ENDED,
                     MASKED,
+                    BIASED,
                     DROPPED,
                     SCALED,
                     SHIFTED,
@@ -690,6 +755,7 @@ def backward_kernel(
                     PACKED,
                     ENDED,
                     MASKED,
+                    BIASED,
                     DROPPED,
                     SCALED,
                     SHIFTED,
@@ -699,7 +765,7 @@ def backward_kernel(
                     PREFETCH,
                 ),
             ),
-            (load_partition, (loads, GROUP, CAUSAL, TABLED, DROPPED, ROWS, QUERIES, STAGES, PREFETCH)),
+            (load_partition, (loads, GROUP, CAUSAL, TABLED, DROPPED, BIASED, ROWS, QUERIES, STAGES, PREFETCH)),
         ],
         [4, 1],
         [240, 24],

@@ -42,7 +42,7 @@ def serves(problem: Problem) -> bool:
         and problem.record.on_hopper
         and problem.typical_queries >= SHORTEST
         and problem.typical_keys >= SHORTEST
-        and not problem.biased
+        and (not problem.biased or has_bias_tiles(problem))
         and problem.dropout <= LARGEST_DROPOUT
         and all(map(has_descriptor, (q, k, v)))
         and q.numel() > 0
@@ -69,6 +69,14 @@ def serves_decoding(problem: Problem) -> bool:
         and q.numel() > 0
         and available(q.device)
     )
+
+
+def has_bias_tiles(problem: Problem) -> bool:
+    """Whether a float mask is of 16 bits and has a number for every pair of query and key."""
+    mask = problem.mask
+    assert mask is not None
+    full = mask.shape[2:] == (problem.q.shape[2], problem.k.shape[2]) and 0 not in mask.stride()[2:]
+    return full and mask.dtype in TYPES
 
 
 def has_descriptor(x: Tensor) -> bool:

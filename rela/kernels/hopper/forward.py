@@ -4,7 +4,7 @@ A warpgroup owns ROWS queries. While the product with the values of one tile run
 tile of keys is already under way, and the activation between the two is one instruction for two scores: a conversion to
 the input type that clamps at zero. Weights never leave the registers. Programs are persistent: the loads for the next
 tile of queries begin while the last one is being stored. Row statistics, if asked for, are in statistics.py, dropout in
-dropout.py, a boolean mask in mask.py; which keys queries see comes from a table (tables.py), unless all do or causality
+dropout.py, masks in mask.py; which keys queries see comes from a table (tables.py), unless all do or causality
 alone decides.
 """
 
@@ -24,9 +24,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from rela.kernels.attention.problem import Problem, ceil_div, processors
 from rela.kernels.attention.tiles import HopperTiles
 from rela.kernels.hopper.dropout import rectified_kept
-from rela.kernels.hopper.mask import load_words, seen_only
+from rela.kernels.hopper.mask import load_words, not_hidden, seen_only
 from rela.kernels.hopper.statistics import better, bits_of_groups, observe, rectified_counted, store_statistics
-from rela.kernels.hopper.tables import dropout_numbers, has_intervals, intervals, mask_words, repeats
+from rela.kernels.hopper.tables import addressable_bias, dropout_numbers, has_intervals, intervals, mask_words, repeats
 from rela.kernels.launch import Launch, Tiles, described
 
 
@@ -51,7 +51,7 @@ def planned(
     def run(problem: Problem, rows: tuple[Tensor, ...] | None) -> Tensor:
         out = problem.like_queries(problem.q.dtype)
         tables = intervals(problem, of_keys=False), dropout_numbers(problem), mask_words(problem, of_keys=False)
-        start(*tensors(problem, out, rows, *tables), *fixed)
+        start(*tensors(problem, out, rows, *tables, addressable_bias(problem)), *fixed)
         return out
 
     return run
@@ -65,9 +65,10 @@ def launch(
     seen: Tensor | None = None,
     numbers: tuple[Tensor, Tensor] | None = None,
     words: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
-    arguments = *tensors(problem, out, rows, seen, numbers, words), *numbers_of(problem)
+    arguments = *tensors(problem, out, rows, seen, numbers, words, bias), *numbers_of(problem)
     return described(arguments, tiled(problem, tiles)), constants(problem, tiles, rows is not None)
 
 
@@ -78,6 +79,7 @@ def tensors(
     seen: Tensor | None,
     numbers: tuple[Tensor, Tensor] | None,
     words: Tensor | None,
+    bias: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """The kernel's tensors; `out` stands for those that it does not look at."""
     ends = problem.key_lengths if problem.cu_k is None else problem.cu_k[-1:]
@@ -92,6 +94,7 @@ def tensors(
         *((out, out) if numbers is None else numbers),
         out if problem.threshold is None else problem.threshold,
         out if words is None else words,
+        out if bias is None else bias,
     )
 
 
@@ -106,8 +109,15 @@ def numbers_of(problem: Problem) -> tuple[object, ...]:
 
 def tiled(problem: Problem, tiles: HopperTiles) -> Tiles:
     """Which of the arguments are read or written in tiles."""
-    dense = {0: (tiles.rows, None), 1: (tiles.keys, None), 2: (tiles.keys, None), 3: (tiles.rows, None)}
-    return dense if problem.seed is None else {**dense, 10: (1, tiles.keys)}
+    dense: dict[int, tuple[int, int | None]] = {
+        0: (tiles.rows, None),
+        1: (tiles.keys, None),
+        2: (tiles.keys, None),
+        3: (tiles.rows, None),
+    }
+    if problem.seed is not None:
+        dense |= {10: (1, tiles.keys)}
+    return dense | {13: (tiles.rows, tiles.keys)} if problem.biased else dense
 
 
 def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[str, object]:
@@ -119,7 +129,8 @@ def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[st
         "LONGEST_FIRST": problem.causal and not packed,
         "TABLED": tabled,
         "ENDED": packed or problem.key_lengths is not None,
-        "MASKED": problem.mask is not None,
+        "MASKED": problem.mask is not None and not problem.biased,
+        "BIASED": problem.biased,
         "DROPPED": problem.seed is not None,
         "SCALED": problem.scales()[0] is not None,
         "SHIFTED": problem.threshold is not None,
@@ -127,6 +138,7 @@ def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[st
         "ROWS": tiles.rows,
         "KEYS": tiles.keys,
         "STAGES": tiles.stages,
+        "BIAS_STAGES": 2 if problem.q.shape[3] == 64 else 1,
         "num_warps": 4,
     }
 
@@ -155,11 +167,12 @@ def share(n):
 
 
 @gluon.jit
-def place(i_round, n_t, B, H, LONGEST_FIRST: gl.constexpr):
+def place(i_round, n_t, B, H, LONGEST_FIRST: gl.constexpr, BIASED: gl.constexpr):
     """Tile of queries, head and batch element that this program computes in a round.
 
     Causal: the longest rows of all heads come first, then shorter ones, and the program that had the longest of one
     round has the shortest of the next. Otherwise all tiles of a head follow each other and share its keys in the cache.
+    BIASED: so do batch elements, which often share the bias of a head.
     """
     P = gl.num_programs(0)
     i = gl.program_id(0)
@@ -172,7 +185,12 @@ def place(i_round, n_t, B, H, LONGEST_FIRST: gl.constexpr):
     else:
         i_t = i % n_t
         i_bh = i // n_t
-    return i_t, i_bh % H, i_bh // H
+    i_h = i_bh % H
+    i_b = i_bh // H
+    if BIASED:
+        i_h = i_bh // B
+        i_b = i_bh % B
+    return i_t, i_h, i_b
 
 
 @gluon.jit
@@ -195,9 +213,11 @@ def load_partition(
     LONGEST_FIRST: gl.constexpr,
     TABLED: gl.constexpr,
     DROPPED: gl.constexpr,
+    BIASED: gl.constexpr,
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
+    BIAS_STAGES: gl.constexpr,
 ):
     (
         q,
@@ -215,6 +235,12 @@ def load_partition(
         k_empty,
         v_full,
         v_empty,
+        bias,
+        s_bias,
+        bias_full,
+        bias_empty,
+        step_b,
+        step_h,
         B,
         H,
         group,
@@ -225,8 +251,10 @@ def load_partition(
     stage = 0
     phase = 1  # the stages are empty at first
     q_phase = 1
+    bias_stage = 0
+    bias_phase = 1
     for i_round in range(share(n_t * H * B)):
-        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST)
+        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST, BIASED)
         row = i_t * 2 * ROWS
         seen_here = seen + i_b.to(gl.int64) * 2 * T
         first, last = span(seen_here, row, gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)
@@ -247,6 +275,21 @@ def load_partition(
             tma.async_copy_global_to_shared(
                 k, [i_b, i_h // group, i_s * KEYS, 0], k_full.index(stage), s_k.index(stage)
             )
+            if BIASED:
+                for i_w in gl.static_range(2):
+                    i_bias = bias_stage * 2 + i_w
+                    mbarrier.wait(bias_empty.index(i_bias), bias_phase)
+                    mbarrier.expect(bias_full.index(i_bias), bias.block_type.nbytes)
+                    tma.async_copy_global_to_shared(
+                        bias,
+                        [i_b * step_b, i_h * step_h, row + i_w * ROWS, i_s * KEYS],
+                        bias_full.index(i_bias),
+                        s_bias.index(i_bias),
+                    )
+                bias_stage += 1
+                if bias_stage == BIAS_STAGES:
+                    bias_stage = 0
+                    bias_phase ^= 1
             mbarrier.wait(v_empty.index(stage), phase)
             mbarrier.expect(v_full.index(stage), v.block_type.nbytes)
             tma.async_copy_global_to_shared(
@@ -266,11 +309,14 @@ def scores(
     b_first,
     b_last,
     b_theta,
+    b_bias,
     score_scale,
+    threshold_scale,
     T,
     S,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
+    BIASED: gl.constexpr,
     CAUSAL: gl.constexpr,
     TABLED: gl.constexpr,
     STATISTICS: gl.constexpr,
@@ -280,6 +326,8 @@ def scores(
         b_s = b_s * score_scale
     if SHIFTED:
         b_s = b_s - b_theta
+    if BIASED:
+        b_s += b_bias.to(gl.float32) * threshold_scale
     o_s = column + gl.arange(0, b_s.shape[1], gl.SliceLayout(0, b_s.type.layout))
     if TABLED:
         b_s = gl.where((o_s[None, :] >= b_first[:, None]) & (o_s[None, :] < b_last[:, None]), b_s, 0.0)
@@ -316,6 +364,7 @@ def product_partition(
     TABLED: gl.constexpr,
     ENDED: gl.constexpr,
     MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -323,6 +372,7 @@ def product_partition(
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
+    BIAS_STAGES: gl.constexpr,
 ):
     (
         out,
@@ -349,6 +399,9 @@ def product_partition(
         words,
         step_b,
         step_h,
+        s_bias,
+        bias_full,
+        bias_empty,
         B,
         H,
         T,
@@ -366,10 +419,12 @@ def product_partition(
     stage = 0  # of the next tile of keys
     phase = 0
     q_phase = 0
+    bias_stage = 0
+    bias_phase = 0
     total = 0
     n_k = (S + KEYS - 1) // KEYS
     for i_round in range(share(n_t * H * B)):
-        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST)
+        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST, BIASED)
         row = (i_t * 2 + i_w) * ROWS
         seen_here = seen + i_b.to(gl.int64) * 2 * T
         first, n_s = span(seen_here, i_t * 2 * ROWS, gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)
@@ -410,6 +465,16 @@ def product_partition(
         )
         if DROPPED:
             b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
+        b_first_bias = 0.0
+        if BIASED:
+            i_bias = bias_stage * 2 + i_w
+            mbarrier.wait(bias_full.index(i_bias), bias_phase)
+            b_first_bias = s_bias.index(i_bias).reshape([ROWS, KEYS]).load(s_layout)
+            mbarrier.arrive(bias_empty.index(i_bias))
+            bias_stage += 1
+            if bias_stage == BIAS_STAGES:
+                bias_stage = 0
+                bias_phase ^= 1
         b_s = warpgroup_mma_wait(0, [b_s])
         mbarrier.arrive(k_empty.index(stage))
         b_s = scores(
@@ -419,11 +484,14 @@ def product_partition(
             b_first,
             b_last,
             b_theta,
+            b_first_bias,
             score_scale,
+            threshold_scale,
             T,
             S,
             SCALED,
             SHIFTED,
+            BIASED,
             CAUSAL,
             TABLED,
             STATISTICS,
@@ -439,6 +507,8 @@ def product_partition(
         if MASKED:
             b_w = seen_only(b_w, b_words)
             b_words = load_words(words, i_m, first + 1, row, n_k, T, ROWS, KEYS)
+        if BIASED:
+            b_w = not_hidden(b_w, b_first_bias)
         b_w = gl.convert_layout(b_w, w_layout, assert_trivial=True)
         b_out = gl.zeros([ROWS, D], gl.float32, o_layout)
         v_stage = stage
@@ -462,6 +532,16 @@ def product_partition(
                     b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
                 mbarrier.wait(v_full.index(v_stage), v_phase)
                 b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
+                b_bias = 0.0
+                if BIASED:
+                    i_bias = bias_stage * 2 + i_w
+                    mbarrier.wait(bias_full.index(i_bias), bias_phase)
+                    b_bias = s_bias.index(i_bias).reshape([ROWS, KEYS]).load(s_layout)
+                    mbarrier.arrive(bias_empty.index(i_bias))
+                    bias_stage += 1
+                    if bias_stage == BIAS_STAGES:
+                        bias_stage = 0
+                        bias_phase ^= 1
                 b_s = warpgroup_mma_wait(1, [b_s])
                 mbarrier.arrive(k_empty.index(stage))
                 b_s = scores(
@@ -471,11 +551,14 @@ def product_partition(
                     b_first,
                     b_last,
                     b_theta,
+                    b_bias,
                     score_scale,
+                    threshold_scale,
                     T,
                     S,
                     SCALED,
                     SHIFTED,
+                    BIASED,
                     RAGGED and CAUSAL,
                     RAGGED and TABLED,
                     RAGGED and STATISTICS,
@@ -494,6 +577,8 @@ def product_partition(
                 if MASKED:
                     b_next = seen_only(b_next, b_words)
                     b_words = load_words(words, i_m, i_s + 1, row, n_k, T, ROWS, KEYS)
+                if BIASED:
+                    b_next = not_hidden(b_next, b_bias)
                 b_next = gl.convert_layout(b_next, w_layout, assert_trivial=True)
                 b_out, b_w = warpgroup_mma_wait(0, [b_out, b_w])
                 mbarrier.arrive(v_empty.index(v_stage))
@@ -540,6 +625,7 @@ def forward_kernel(
     numbers_k,
     threshold,
     words,
+    bias,
     drop_below,
     score_scale,
     threshold_scale,
@@ -557,6 +643,7 @@ def forward_kernel(
     TABLED: gl.constexpr,
     ENDED: gl.constexpr,
     MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
     SCALED: gl.constexpr,
     SHIFTED: gl.constexpr,
@@ -564,6 +651,7 @@ def forward_kernel(
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
+    BIAS_STAGES: gl.constexpr,
 ):
     dtype: gl.constexpr = q.dtype
     s_q = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], q.layout)
@@ -579,6 +667,16 @@ def forward_kernel(
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    s_bias = s_q
+    bias_full = q_full
+    bias_empty = q_full
+    if BIASED:
+        s_bias = gl.allocate_shared_memory(bias.dtype, [2 * BIAS_STAGES, 1, 1, ROWS, KEYS], bias.layout)
+        bias_full = gl.allocate_shared_memory(gl.int64, [2 * BIAS_STAGES, 1], mbarrier.MBarrierLayout())
+        bias_empty = gl.allocate_shared_memory(gl.int64, [2 * BIAS_STAGES, 1], mbarrier.MBarrierLayout())
+        for i in gl.static_range(2 * BIAS_STAGES):
+            mbarrier.init(bias_full.index(i), count=1)
+            mbarrier.init(bias_empty.index(i), count=1)
     for i in gl.static_range(2):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_empty.index(i), count=1)
@@ -605,6 +703,12 @@ def forward_kernel(
         k_empty,
         v_full,
         v_empty,
+        bias,
+        s_bias,
+        bias_full,
+        bias_empty,
+        step_b,
+        step_h,
         B,
         H,
         group,
@@ -637,6 +741,9 @@ def forward_kernel(
         words,
         step_b,
         step_h,
+        s_bias,
+        bias_full,
+        bias_empty,
         B,
         H,
         T,
@@ -655,6 +762,7 @@ def forward_kernel(
                     TABLED,
                     ENDED,
                     MASKED,
+                    BIASED,
                     DROPPED,
                     SCALED,
                     SHIFTED,
@@ -662,6 +770,7 @@ def forward_kernel(
                     ROWS,
                     KEYS,
                     STAGES,
+                    BIAS_STAGES,
                 ),
             ),
             (
@@ -675,6 +784,7 @@ def forward_kernel(
                     TABLED,
                     ENDED,
                     MASKED,
+                    BIASED,
                     DROPPED,
                     SCALED,
                     SHIFTED,
@@ -682,9 +792,10 @@ def forward_kernel(
                     ROWS,
                     KEYS,
                     STAGES,
+                    BIAS_STAGES,
                 ),
             ),
-            (load_partition, (loads, CAUSAL, LONGEST_FIRST, TABLED, DROPPED, ROWS, KEYS, STAGES)),
+            (load_partition, (loads, CAUSAL, LONGEST_FIRST, TABLED, DROPPED, BIASED, ROWS, KEYS, STAGES, BIAS_STAGES)),
         ],
         [4, 1],
         [240, 24],

@@ -1,4 +1,4 @@
-"""A boolean mask in the Hopper kernels: 32 bits for the columns of a tile that a thread holds in one row.
+"""Masks in the Hopper kernels: of a boolean one, 32 bits for the columns of a tile that a thread holds in one row.
 
 The words come from tables.mask_words. For two weights, one instruction shifts the word until the bits of both columns
 are signs of 16 bits, one turns signs into ones all over, and one takes the other weights away.
@@ -55,3 +55,26 @@ def seen_only(b_w, b_words):
         is_pure=True,
         pack=2,
     )
+
+
+@gluon.jit
+def not_hidden(b_w, b_bias):
+    """Weights where what was added to their scores is not −∞, zero elsewhere, even for NaN."""
+    if b_bias.dtype == gl.bfloat16:
+        return gl.inline_asm_elementwise(
+            "{.reg .b32 x, y; mov.b32 y, 0xFF80FF80; set.neu.u32.bf16x2 x, $2, y; and.b32 $0, $1, x;}",
+            "=r,r,r",
+            [b_w, b_bias],
+            dtype=b_w.dtype,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        return gl.inline_asm_elementwise(
+            "{.reg .b32 x, y; mov.b32 y, 0xFC00FC00; set.neu.u32.f16x2 x, $2, y; and.b32 $0, $1, x;}",
+            "=r,r,r",
+            [b_w, b_bias],
+            dtype=b_w.dtype,
+            is_pure=True,
+            pack=2,
+        )

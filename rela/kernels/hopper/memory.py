@@ -19,7 +19,8 @@ def descriptor(x: Tensor, rows: int, columns: int | None = None) -> TensorDescri
     """Tiles of one head of x, [B, H, N, D], whole rows unless told; rows past N read as zeros and are not written."""
     columns = columns or x.shape[3]
     # an axis of one element may have any stride, the accelerator wants a proper one
-    strides = [s if n > 1 else x.shape[3] for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True)]
+    proper = -(-x.shape[3] // 8) * 8
+    strides = [s if n > 1 else proper for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True)]
     # made without its constructor, whose checks dispatch.has_descriptor has made: a launch has up to seven of them
     made = object.__new__(TensorDescriptor)
     made.base, made.shape, made.strides, made.padding = x, list(x.shape), [*strides, 1], "zero"

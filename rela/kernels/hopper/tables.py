@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import dropout_key, key_number, query_number, seeing_queries, seen_keys
+from rela.kernels.hopper.dispatch import has_descriptor
 from rela.kernels.launch import Launch, on_device
 
 TILE = 128  # tables of numbers end with a whole tile; columns of a mask in a group of words
@@ -58,13 +59,36 @@ def intervals(problem: Problem, of_keys: bool) -> Tensor | None:
     return table
 
 
+def varies(mask: Tensor) -> tuple[bool, bool]:
+    """Whether a mask differs from batch element to batch element, and from head to head."""
+    of_batch, of_heads = (n > 1 and stride != 0 for n, stride in zip(mask.shape[:2], mask.stride()[:2], strict=True))
+    return of_batch, of_heads
+
+
 def repeats(problem: Problem) -> tuple[int, int]:
-    """What a step over batch elements and one over heads is worth in matrices of the mask: 0 where it repeats."""
+    """How far a step over batch elements, and one over heads, goes in the mask: 0 where it repeats.
+
+    In matrices of a boolean mask, along its own axis in a float mask.
+    """
     assert problem.mask is not None
-    B, H = (
-        size > 1 and stride != 0 for size, stride in zip(problem.mask.shape[:2], problem.mask.stride()[:2], strict=True)
-    )
-    return (problem.mask.shape[1] if H else 1) if B else 0, 1 if H else 0
+    of_batch, of_heads = varies(problem.mask)
+    matrices = problem.mask.shape[1] if of_heads and not problem.biased else 1
+    return matrices if of_batch else 0, 1 if of_heads else 0
+
+
+def addressable_bias(problem: Problem) -> Tensor | None:
+    """A float mask as the tensor memory accelerator can read it, [B or 1, H or 1, T, S]; a copy where it must be."""
+    mask = problem.mask
+    if mask is None or not problem.biased:
+        return None
+    for axis, differs in enumerate(varies(mask)):
+        if not differs:
+            mask = mask.narrow(axis, 0, 1)
+    if has_descriptor(mask):
+        return mask
+    S = mask.shape[3]
+    rows = torch.empty(*mask.shape[:3], ceil_div(S, 8) * 8, dtype=mask.dtype, device=mask.device)
+    return rows[..., :S].copy_(mask)
 
 
 def mask_words(problem: Problem, of_keys: bool) -> Tensor | None:
@@ -74,7 +98,7 @@ def mask_words(problem: Problem, of_keys: bool) -> Tensor | None:
     in its bits 16 … 31: the columns that one thread holds in a row of an accumulator.
     """
     mask = problem.mask
-    if mask is None:
+    if mask is None or problem.biased:
         return None
     T, S = problem.q.shape[2], problem.k.shape[2]
     rows, columns = (S, T) if of_keys else (T, S)

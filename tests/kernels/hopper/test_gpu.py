@@ -289,6 +289,69 @@ def test_masks_lengths_starts_and_windows_give_what_the_plain_kernels_give(case,
     torch.testing.assert_close(ours[4], plain[4])
 
 
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("case", range(20))
+def test_float_masks_give_what_the_plain_kernels_give(case, calls, monkeypatch):
+    """Multiples of 1/4 and −inf, contiguous, expanded, heads last, of a length that no descriptor takes."""
+    choose = random.Random(case)
+    generator = torch.Generator().manual_seed(case)
+    dtype, D, group, shifted = VARIANTS[case % 5]
+    causal, dropout, limited = ((False, 0.0, False), (True, 0.0, False), (False, 0.5, False), (True, 0.0, True))[
+        case % 4
+    ]
+    B, T, S = choose.randint(1, 3), choose.choice([20, 300, 513, 128]), choose.choice([150, 256, 389, 640])
+    H = 2 * group
+    q, d_out = (on_a_grid(B, H, T, D, dtype=dtype, generator=generator) for _ in range(2))
+    k, v = (on_a_grid(B, 2, S, D, dtype=dtype, generator=generator) for _ in range(2))
+    threshold = on_a_grid(H, dtype=dtype, generator=generator) if shifted else None
+    lengths = torch.randint(0, S + 1, (B,), generator=generator).to(DEVICE) if limited else None
+    kind = choose.choice([torch.bfloat16, torch.float16])
+    shape = [n if choose.random() < 0.5 else 1 for n in (B, H)]
+    bias = on_a_grid(*shape, T, S, dtype=kind, generator=generator)
+    bias = bias.masked_fill(torch.rand(bias.shape, generator=generator).to(DEVICE) < 0.2, -torch.inf)
+    if case % 3 == 1:
+        bias = bias.expand(B, H, T, S)
+    elif case % 3 == 2:
+        bias = bias.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    problem = Problem(
+        q,
+        k,
+        v,
+        threshold,
+        lengths,
+        bias,
+        None,
+        None,
+        torch.tensor(case, device=DEVICE) if dropout else None,
+        0.25,
+        "relu",
+        causal,
+        dropout,
+    )
+    ours, plain = with_and_without(problem, d_out, monkeypatch)
+    assert calls == ["forward", "backward"]
+    for name, one, other in zip(("out", "dq", "dk", "dv"), ours, plain, strict=False):
+        assert torch.equal(one, other), name
+    torch.testing.assert_close(ours[4], plain[4])
+
+
+@pytest.mark.parametrize("D", [64, 128])
+def test_a_learned_bias_through_the_public_call_against_the_equation(D, calls):
+    """Gaussian, one bias for all batch elements."""
+    B, H, T = 2, 4, 1000
+    q, k, v = (draw(B, H, T, D, dtype=torch.bfloat16, seed=i) for i in range(3))
+    bias = draw(1, H, T, T, dtype=torch.bfloat16, seed=4)
+    assert_as_exact_as(
+        lambda q, k, v, bias: rela.attend(q, k, v, mask=bias),
+        lambda q, k, v, bias: (q @ k.mT * D**-0.5 + bias).relu() @ v,
+        q,
+        k,
+        v,
+        bias,
+    )
+    assert calls == ["forward", "backward"]
+
+
 @pytest.mark.parametrize("D", [64, 128])
 @pytest.mark.parametrize("which", ["mask", "lengths", "window"])
 def test_limits_through_the_public_call_against_the_equation(D, which, calls):
@@ -424,7 +487,7 @@ def test_everything_else_stays_with_the_plain_kernels(change, calls):
     options: dict[str, object] = {
         "deterministic": {"deterministic": True},
         "leaky": {"activation": "leaky_relu"},
-        "bias": {"mask": draw(1, 1, T, T, dtype=dtype)},
+        "bias": {"mask": draw(1, 1, T, T)},  # of 32 bits
         "rarely kept": {"dropout": 0.99},
     }.get(change, {})
     run(lambda *x: relu_attention(*x, scale=0.125, **options), (q, k, v), dtype)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rela.kernels.attention.functional import relu_attention
 from rela.kernels.attention.problem import Problem
-from rela.kernels.hopper.tables import dropout_numbers, intervals, mask_words, repeats
+from rela.kernels.hopper.dispatch import has_descriptor
+from rela.kernels.hopper.tables import addressable_bias, dropout_numbers, intervals, mask_words, repeats
 from tests.kernels.exactness import DEVICE, draw, packing_of, seen_by
 
 
@@ -92,10 +93,26 @@ def test_words_have_the_bits_of_a_mask_where_a_thread_has_its_columns(sizes, exp
             assert torch.equal(got, wanted[b, h, :rows, : got.shape[1]])
 
 
+@pytest.mark.parametrize("S", [16, 20])
+@pytest.mark.parametrize("heads_last", [False, True])
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 2)])
+def test_a_bias_is_read_in_steps_of_sixteen_bytes_and_once_where_it_repeats(S, heads_last, sizes):
+    bias = draw(*sizes, 5, S, dtype=torch.float16)
+    if heads_last:
+        bias = bias.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    made = problem(5, S, batch=2, mask=bias.expand(2, 2, 5, S))
+    read = addressable_bias(made)
+    assert has_descriptor(read)
+    assert torch.equal(read, bias)
+    assert repeats(made) == (sizes[0] - 1, sizes[1] - 1)
+    assert (read.data_ptr() == bias.data_ptr()) == (S % 8 == 0 and not (heads_last and sizes[1] > 1))
+
+
 def test_sequences_that_are_not_packed_need_none():
     assert intervals(problem(5, 6), of_keys=False) is None
     assert dropout_numbers(problem(5, 6)) is None
     assert mask_words(problem(5, 6), of_keys=False) is None
+    assert addressable_bias(problem(5, 6)) is None
 
 
 def test_products_of_the_numbers_decide_as_the_plain_kernel_does():
