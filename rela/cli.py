@@ -31,6 +31,7 @@ from rela.files import final_name
 from rela.interrupts import Interrupts
 from rela.terminal import end_interrupted, fail, reopen_closed_streams
 
+LONGEST_LINE = 1000
 SMALLER = "(smaller batches need less: --batch-tokens of translate, --set train.accumulate=4 of train)"
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -203,14 +204,16 @@ def describe(error: Exception) -> str:
     """An exception in one line."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename2 or error.filename  # of two, the one a finished file was to be renamed to
-        return f"{final_name(os.fsdecode(name))}: {error.strerror}" if name else error.strerror
+        return one_line(f"{final_name(os.fsdecode(name))}: {error.strerror}") if name else error.strerror
     if isinstance(error, ImportError):
         return one_line(with_extra(error))
     return one_line(error) or type(error).__name__
 
 
 def one_line(message: object) -> str:
-    return " ".join(str(message).split())
+    """A message without line ends; of a very long one, such as a file's content, the beginning and the end."""
+    line = " ".join(str(message).split())
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 200]} … {line[-200:]}"
 
 
 if __name__ == "__main__":

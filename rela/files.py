@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(?P<state>part|new|old)")
 """The name of what is being written: .NAME.PROCESS.part for a file, .new for a folder, .old for the one it replaces."""
@@ -213,6 +215,14 @@ def lock(handle: int, message: str, shared: bool = False, wait: bool = False) ->
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise ValueError(message) from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of JSON text; ValueError too for text that is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def checksum(path: str | Path, report: Callable[[int], None] | None = None) -> str:

@@ -201,6 +201,17 @@ def test_what_a_user_can_put_right_is_one_line(raising, function, message):
     assert errors.count("\n") == 1
 
 
+def long_name() -> None:
+    check_format("xml" * 20_000, "text", "jsonl")
+
+
+def test_of_a_very_long_message_beginning_and_end_are_shown(raising):
+    _, errors = raising(long_name)
+    assert len(errors) < 1100
+    assert errors.startswith("rela: error: format is 'xmlxml")
+    assert errors.endswith("xml'; wanted text or jsonl\n")
+
+
 def test_errors_that_end_a_run_on_purpose_have_one_base():
     from rela.training.checkpoint import CheckpointError
     from rela.training.watchdog import TrainingFailed

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from rela.files import lock
+from rela.files import lock, parse_json
 
 MANIFEST = "manifest.jsonl"
 
@@ -58,8 +58,8 @@ def open_manifest(folder: Path, job: dict[str, Any]) -> Iterator[Manifest]:
         data = file.read()
         file.truncate(data.rfind(b"\n") + 1)  # a last line without its end was being written when a process died
         try:
-            entries = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-        except ValueError:
+            entries = [read_entry(line) for line in data.split(b"\n")[:-1]]
+        except (ValueError, TypeError, KeyError):
             raise ValueError(f"{path} is damaged; remove {folder} to begin again") from None
         job = json.loads(json.dumps(job))
         if not entries:
@@ -69,6 +69,17 @@ def open_manifest(folder: Path, job: dict[str, Any]) -> Iterator[Manifest]:
             check_same_job(folder, entries[0].get("job", {}), job)
             manifest = Manifest(folder, file, entries[1:])
         yield manifest
+
+
+def read_entry(line: bytes) -> dict[str, Any]:
+    """One line of a manifest: the job, a shard with its number of rows, or that the job is complete."""
+    entry = dict(parse_json(line))
+    numbers = [entry[name] for name in ("shard", "rows")] if "shard" in entry else []
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError("a number of a shard or of its rows is none")
+    if not isinstance(entry.get("job", {}), dict):
+        raise ValueError("the job is no object")
+    return entry
 
 
 def check_same_job(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

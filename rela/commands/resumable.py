@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rela.files import checksum, is_written_into, lock, write_text
+from rela.files import checksum, is_written_into, lock, parse_json, write_text
 
 # Seconds between two records of how far the output is.
 SECONDS = 2.0
@@ -65,9 +66,11 @@ class ResumableOutput:
         if not self.record.is_file():
             return
         try:
-            found = json.loads(self.record.read_text(encoding="utf-8"))
+            found = parse_json(self.record.read_text(encoding="utf-8"))
             lines, size, digest = (found[name] for name in ("lines", "size", "source"))
             settings = dict(found["settings"])
+            if not all(type(number) is int and number >= 0 for number in (lines, size)):
+                raise ValueError
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{self.record} is damaged; remove it and {self.partial} to begin anew") from None
         differing = [name for name in self.settings if settings.get(name) != self.settings[name]]
@@ -78,7 +81,7 @@ class ResumableOutput:
             )
         if self.partial.stat().st_size < size:
             raise ValueError(f"{self.partial} is shorter than {self.record} says; remove both to begin anew")
-        for line in islice(sources, lines):
+        for line in islice(sources, min(lines, sys.maxsize)):
             self.count(line)
         if self.position.lines != lines or self.position.source.hexdigest() != digest:
             raise ValueError(f"the source is not the one that {self.partial} was made from; remove it to begin anew")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import io
 import lzma
@@ -40,7 +41,9 @@ def unpack(file: Path, members: list[str], folder: Path) -> dict[str, Path]:
                 found[member].parent.mkdir(parents=True)
                 with found[member].open("wb") as out, opened() as stream:
                     shutil.copyfileobj(stream, out)
-    except DAMAGED as error:
+    except (*DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset before the file
+            raise
         advice = f"delete it and {file.name}.sha256 to fetch it again"
         raise DownloadError(f"{file} cannot be unpacked ({error}); {advice}") from None
     if missing := [member for member in members if member not in found]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rela.data.corpus import CorpusError
+from rela.files import parse_json
 
 COLUMNS = ("source", "target")
 PARQUET, JSON_LINES = ".parquet", ".jsonl"
@@ -31,7 +31,7 @@ def table_rows(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[bytes
 def json_row(path: str | Path, number: int, line: bytes, columns: Sequence[str]) -> tuple[bytes, ...]:
     """The wanted columns of one line of JSON."""
     try:
-        row: Any = json.loads(line)
+        row: Any = parse_json(line)
         return tuple(as_bytes(row[column]) for column in columns)
     except (ValueError, KeyError, TypeError):
         wanted = " and ".join(columns)

@@ -5,7 +5,6 @@ python -m rela.export.onnx_translator FOLDER < text.en
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
+from rela.files import parse_json
 
 SETTINGS, SUBWORDS = "export.json", "subwords.model"
 ENCODER, DECODER_STEP = "encoder", "decoder_step"
@@ -106,10 +106,10 @@ def pad(sources: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def read_settings(folder: Path, format: str) -> dict[str, Any]:
     """The settings of an exported model, which must be of this format."""
     try:
-        settings: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        settings: dict[str, Any] = dict(parse_json((folder / SETTINGS).read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ValueError(f"{folder} has no {SETTINGS}; wanted a folder that rela export wrote") from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / SETTINGS} is damaged: {error}") from None
     if settings.get("format") != format:
         raise ValueError(f"{folder} is an export to {settings.get('format')}; wanted one to {format}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from rela.analysis.words import word_index
 from rela.data.corpus import EMPTY, is_empty
 from rela.decoding.translate import PairTooLong, Translator
-from rela.files import write_text
+from rela.files import parse_json, write_text
 from rela.filtering.detection import auroc
 from rela.filtering.features import OF_DOMAIN, IdPair, PairView, feature_names, view_pairs
 from rela.filtering.fingerprint import model_fingerprint
@@ -299,7 +300,7 @@ def load_detectors(folder: Path) -> dict[str, Detector]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
         if any("unrelated_weights" not in values for values in found.values()):
             raise ModelFolderError(f"{path} was made by an older version; run rela check --calibrate again")
         return {name: read_detector(values) for name, values in found.items()}
@@ -316,6 +317,12 @@ def read_detector(values: dict[str, Any]) -> Detector:
     sizes = {len(getattr(detector, name)) for name in fields}
     if len(sizes) != 1:
         raise ValueError("names, means, deviations and weights are not equally many")
+    numbers = [*detector.mean, *detector.deviation, *detector.weights, *detector.unrelated_weights]
+    numbers += [detector.bias, detector.unrelated_bias, *detector.thresholds.values(), *detector.words.values()]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+        raise ValueError("a mean, a deviation, a weight or a threshold is no finite number")
+    if not all(isinstance(text, str) for text in (*detector.names, *detector.references, detector.reverse)):
+        raise ValueError("a name or a reference is no text")
     return detector
 
 

@@ -17,11 +17,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rela.files import lock, write_text
+from rela.files import lock, parse_json, write_text
 
 RECORD = np.dtype([("null_rate", "<f8"), ("log_prob", "<f8"), ("score", "<f8"), ("problem", "u1")])
 """One pair; the scores of a pair with a problem are NaN, and so is `score` where no detector was asked."""
 JOB = "job.json"
+ENTRY = ("block", "offset", "pairs", "checksum")
+"""What a line of the journal holds, all numbers."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class ScoreStore:
         if not path.exists():  # several processes may come here at once, with the same job
             write_text(path, json.dumps(job, indent=1))
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
+            known = dict(parse_json(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
             raise ValueError(f"{path} is damaged; remove the folder {folder} to score from the beginning") from None
         if changed := sorted(key for key in job.keys() | known.keys() if job.get(key) != known.get(key)):
             raise ValueError(
@@ -122,12 +124,14 @@ class PartWriter:
 
 def journal_entries(path: Path) -> Iterator[dict[str, int]]:
     """The entries of a journal; a last line without its end was being written when the process died."""
-    for line in path.read_bytes().splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            try:
-                yield json.loads(line)
-            except ValueError:
-                raise ValueError(f"{path} is damaged; remove the folder to score from the beginning") from None
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            entry = parse_json(line)
+            if not all(type(entry[name]) is int and 0 <= entry[name] < 2**48 for name in ENTRY):
+                raise ValueError
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(f"{path} is damaged; remove the folder to score from the beginning") from None
+        yield entry
 
 
 def whole_length(path: Path) -> int:

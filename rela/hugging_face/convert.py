@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rela.config import Config
 from rela.data.subwords import Subwords
-from rela.files import replacing_folder
+from rela.files import parse_json, replacing_folder
 from rela.model.folder import SUBWORDS, ModelFolderError, is_replaceable, load_folder, save_folder, unique_weights
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def from_hugging_face(folder: str | Path, out: str | Path) -> Path:
 def model_type(folder: Path) -> str:
     """What config.json of a folder says the model is."""
     try:
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        values = parse_json((folder / "config.json").read_text(encoding="utf-8"))
     except OSError:
         raise ModelFolderError(f"{folder} has no config.json; wanted a folder of save_pretrained") from None
     except ValueError as error:

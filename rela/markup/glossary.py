@@ -34,7 +34,11 @@ class Glossary:
     def load(cls, path: str | Path) -> Glossary:
         """The terms of a file: source term, tab, target term on each line; empty lines and lines of # are left out."""
         terms: dict[str, str] = {}
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").splitlines(), 1):
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8; wanted lines of source term, tab, target term") from None
+        for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.startswith("#"):
                 continue
             source, tab, target = line.partition("\t")

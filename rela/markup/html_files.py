@@ -58,6 +58,12 @@ class Tokeniser(HTMLParser):
         super().__init__(convert_charrefs=False)
         self.events: list[tuple[tuple[int, int], str, str, int]] = []
 
+    def parse_html_declaration(self, i: int) -> int:
+        """As in a browser, <![ is a comment up to the next >, unless it begins CDATA; the parser would raise."""
+        if self.rawdata.startswith("<![", i) and not self.rawdata.startswith("<![CDATA[", i):
+            return self.parse_bogus_comment(i)
+        return super().parse_html_declaration(i)
+
     def note(self, kind: str, name: str = "", length: int = 0) -> None:
         self.events.append((self.getpos(), kind, name, length))
 

@@ -44,3 +44,15 @@ def test_another_job_or_other_files_are_refused(tmp_path):
     (tmp_path / "mine" / "text").write_text("mine")
     with pytest.raises(ValueError, match=r"holds other files and no manifest.jsonl"):
         open_manifest(tmp_path / "mine", JOB).__enter__()
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, "3", '{"shard": 0}', '{"shard": [], "rows": 1}', '{"shard": 0, "rows": "1"}']
+)
+def test_a_damaged_line_is_refused(tmp_path, line):
+    with open_manifest(tmp_path / "out", JOB) as manifest:
+        manifest.add(entry(0))
+    with (tmp_path / "out" / "manifest.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(ValueError, match=r"manifest.jsonl is damaged; remove"):
+        open_manifest(tmp_path / "out", JOB).__enter__()

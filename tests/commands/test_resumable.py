@@ -96,8 +96,10 @@ def test_another_source_model_or_setting_is_refused(call, fails, model, texts, s
     (texts / "source.en").write_text("\n".join(SOURCES[::-1]) + "\n", encoding="utf-8")
     fails(*line, named="the source is not the one that")
     record = texts / "out.de.partial.json"
-    record.write_text("{", encoding="utf-8")
-    fails(*line, named="out.de.partial.json is damaged")
+    whole = json.loads(record.read_text(encoding="utf-8"))
+    for damaged in ("{", "[" * 100_000, json.dumps({**whole, "size": "9"}), json.dumps({**whole, "lines": -1})):
+        record.write_text(damaged, encoding="utf-8")
+        fails(*line, named="out.de.partial.json is damaged")
     record.unlink()
     assert call(*line)[0] == 0, "without its record it begins anew"
     wanted = Translator.load(model, "cpu").translate(SOURCES[::-1], beam=1)

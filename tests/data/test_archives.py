@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import zipfile
 
 import pytest
 
@@ -36,3 +37,13 @@ def test_a_gzip_header_cut_short_is_one_line(tmp_path, length):
     archive.write_bytes(b"\x1f\x8b\x08\x1c\0\0\0\0\0\0\x02\0ab"[:length])
     with pytest.raises(DownloadError, match=r"short\.tgz cannot be unpacked"):
         unpack(archive, ["a.txt"], tmp_path / "inside")
+
+
+def test_a_zip_whose_offsets_lie_before_it_is_one_line(tmp_path):
+    archive = tmp_path / "short.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("first.txt", "x" * 2000)
+        zipped.writestr("a.txt", "a")
+    archive.write_bytes(archive.read_bytes()[1900:])  # the directory at the end is whole
+    with pytest.raises(DownloadError, match=r"short\.zip cannot be unpacked"):
+        unpack(archive, ["first.txt"], tmp_path / "inside")

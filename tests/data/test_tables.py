@@ -47,7 +47,7 @@ def test_a_row_is_one_line(tmp_path):
 
 def test_what_is_no_table_of_text_is_one_line(tmp_path, tables):
     path = tmp_path / "x.jsonl"
-    for text in ("no json", '{"source": 3}', '["a"]', '{"target": "a"}'):
+    for text in ("no json", '{"source": 3}', '["a"]', '{"target": "a"}', "[" * 100_000):
         path.write_text(f'{{"source": "a"}}\n{text}\n')
         with pytest.raises(CorpusError, match=r"x.jsonl, line 2: no JSON object with text for source"):
             list(table_rows(path, ("source",)))

@@ -90,6 +90,10 @@ def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, dete
     (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
     with pytest.raises(ModelFolderError, match="made for another model"):
         detector_for(there, None)
+    for damaged in ("0.5", None, float("nan"), True):
+        (tmp_path / "there" / DETECTOR).write_text(json.dumps({"alone": {**values["alone"], "bias": damaged}}))
+        with pytest.raises(ModelFolderError, match=r"check.json is damaged: .* no finite number"):
+            load_detectors(tmp_path / "there")
     del values["both"]["unrelated_weights"]
     (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
     with pytest.raises(ModelFolderError, match="older version; run rela check --calibrate"):

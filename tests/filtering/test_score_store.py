@@ -1,9 +1,10 @@
 """Scores on disk: a torn tail is cut off, damage and foreign scores are noticed, one writer a part."""
 
+import numpy as np
 import pytest
 
 from rela.filtering.score_corpus import score_corpus
-from rela.filtering.score_store import ScoreStore
+from rela.filtering.score_store import RECORD, ScoreStore
 from tests.filtering.corpora import write_lines
 from tests.tiny_models import tiny_translator
 
@@ -49,3 +50,16 @@ def test_two_writers_of_one_part_are_refused(tmp_path):
     store = ScoreStore(tmp_path / "parts", {"a": 1})
     with store.writer(0), pytest.raises(ValueError, match="another process is writing part-0000"), store.writer(0):
         pass
+
+
+@pytest.mark.parametrize("name", ["job.json", "part-0000.journal"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "3", '{"block": 0}', '{"block": 0, "offset": -24, "pairs": 1, "checksum": 1}']
+)
+def test_a_damaged_record_of_the_work_is_one_line(tmp_path, name, text):
+    store = ScoreStore(tmp_path / "parts", {"a": 1})
+    with store.writer(0) as writer:
+        writer.add(0, np.zeros(3, RECORD))
+    (tmp_path / "parts" / name).write_text(f"{text}\n")
+    with pytest.raises(ValueError, match=r"damaged; remove|another job"):
+        ScoreStore(tmp_path / "parts", {"a": 1}).read()

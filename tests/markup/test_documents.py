@@ -303,6 +303,9 @@ ATTACKS = {
         "&bogus; dog &#xffffffff; &",
         "<a href='<b>'>dog</a>",
         "<![CDATA[ dog ]]>",
+        "<![ dog",
+        "<p><![<b>dog</b> dog</p>",
+        "<![if !IE]>dog<![endif]>",
     ],
     "md": [
         "*" * 5000 + "dog",

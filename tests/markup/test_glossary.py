@@ -47,6 +47,9 @@ def test_files_of_terms(tmp_path):
         path.write_text(f"x\ty\n{line}\n", encoding="utf-8")
         with pytest.raises(ValueError, match=f"line 2: .*{named}"):
             Glossary.load(path)
+    path.write_bytes(b"dog\tH\xfcnd\n")
+    with pytest.raises(ValueError, match=r"terms\.tsv is not UTF-8"):
+        Glossary.load(path)
     path.write_text("dog\tHund\ndog\tKöter\n", encoding="utf-8")
     with pytest.raises(ValueError, match="'dog' has two translations"):
         Glossary.load(path)
