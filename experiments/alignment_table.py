@@ -4,8 +4,8 @@
         --source gold.de --target gold.en --gold gold.talp --gold-one-based --tokenised \
         --links eflomal=eflomal.gdfa --output rows.json
 
-Heads and trained aligners are those in the model folders (`rela fit-aligner`), made without gold links. Rows that did
-use the gold links, to say what was possible, have `uses_gold`. `--links NAME=FILE` judges other tools' links beside.
+Heads and the trained aligner are those in the model folders (`rela fit-aligner`), made without gold links. Rows that
+did use them, to say what was possible, have `uses_gold`. `--links NAME=FILE` judges other tools' links beside.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 from torch import Tensor
 
 from rela.alignment.choose import Aligner, choose, default_choice, load_choice
-from rela.alignment.corpus import METHODS, PRODUCT, WordMatrices, symmetrise_matrices, turn
-from rela.alignment.fitted import load_fitted
+from rela.alignment.corpus import METHODS, PRODUCT, WordMatrices, symmetrise_matrices, turn, two_matrices
+from rela.alignment.joint import load_joint
 from rela.analysis.links import matrix_links
 from rela.data.corpus import read_pairs
 from rela.decoding.translate import Translator
@@ -46,19 +46,18 @@ def judge(links: Iterable[frozenset[Link]], gold: Sequence[GoldLinks], resamples
     return {**asdict(alignment_error_rate(found, gold)), "low": low, "high": high}
 
 
-def timed_matrices(aligner: WordMatrices, pairs: Pairs) -> tuple[list[Tensor], float]:
-    """The word weights of every pair, and the seconds they took."""
-    started = time.perf_counter()
-    return list(aligner.matrices(pairs)), time.perf_counter() - started
-
-
 def two_directions(
-    name: str, forward: WordMatrices, backward: WordMatrices, pairs: Pairs, gold: Sequence[GoldLinks], resamples: int
+    name: str,
+    forward: WordMatrices,
+    backward: WordMatrices | None,
+    pairs: Pairs,
+    gold: Sequence[GoldLinks],
+    resamples: int,
 ) -> list[dict[str, Any]]:
     """Rows of one kind of aligner: each direction, one direction with itself, and both by every method."""
-    there, forward_seconds = timed_matrices(forward, pairs)
-    back, backward_seconds = timed_matrices(backward, [(target, source) for source, target in pairs])
-    speed = len(pairs) / (forward_seconds + backward_seconds)
+    started = time.perf_counter()
+    there, back = map(list[Tensor], zip(*two_matrices(forward, pairs, backward), strict=True))
+    speed = len(pairs) / (time.perf_counter() - started)
     variants: dict[str, list[frozenset[Link]]] = {
         "forward": [matrix_links(one) for one in there],
         "reverse": [turn(matrix_links(one)) for one in back],
@@ -111,9 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             raise SystemExit(f"{model.folder} has no choice of heads; run rela fit-aligner first")
     heads = [Aligner(model, None, options.tokenised) for model in (forward, backward)]
     rows += two_directions("heads", heads[0], heads[1], pairs, gold, options.resamples)
-    fitted = [load_fitted(model, options.tokenised) for model in (forward, backward)]
-    if fitted[0] is not None and fitted[1] is not None:
-        rows += two_directions("fitted", fitted[0], fitted[1], pairs, gold, options.resamples)
+    trained = load_joint(forward, backward, options.tokenised)
+    if trained is not None:
+        rows += two_directions("fitted", trained, None, pairs, gold, options.resamples)
     for row in rows:
         figures = f"{100 * row['aer']:6.2f} ({100 * row['low']:.2f} to {100 * row['high']:.2f})"
         shares = f"P {100 * row['precision']:.1f}  R {100 * row['recall']:.1f}"

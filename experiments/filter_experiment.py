@@ -9,7 +9,8 @@
 parts. `rank` scores all pairs in one pass with a calibrated model (`rela check --calibrate`), says how many of the
 worst 5 % and 20 % were planted, and writes the 80 % that each rule keeps. `train` trains the base config on each of
 these, on everything (`none`) and on what was not planted (`oracle`), and scores BLEU. Each step goes on where it
-stopped.
+stopped. `score --process 0 --processes 4` scores a quarter of the blocks, so that four processes can share the work
+before `rank`; `train --rule NAME` trains one model, so that several can be trained at once or one after another.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -37,6 +39,7 @@ from rela.filtering.detection import auroc
 from rela.filtering.judge import Judge
 from rela.filtering.noise import Pair, make_noise
 from rela.filtering.score_corpus import score_corpus
+from rela.filtering.score_store import ScoreStore
 
 KINDS = ("shuffled", "wrong-language", "insertion", "omission", "repetition", "copy")
 NOISE = 0.2
@@ -84,11 +87,16 @@ def length_badness(pairs: Sequence[Pair]) -> NDArray[np.float64]:
     return np.asarray(np.abs(ratios - np.median(ratios)))
 
 
-def badness(model: Path, reverse: Path | None, out: Path, pairs: Sequence[Pair], device: str) -> dict[str, Any]:
+def score_noisy(options: argparse.Namespace, process: int = 0, processes: int = 1) -> ScoreStore:
+    """The scores of the pairs that are this process' share; the others' are in the same folder."""
+    backward = None if options.reverse is None else Translator.load(options.reverse, options.device)
+    judge = Judge(Translator.load(options.model, options.device), backward)
+    files = options.out / "noisy.source", options.out / "noisy.target"
+    return score_corpus(judge, *files, options.out / "scores.parts", rank=process, world=processes)
+
+
+def badness(scores: NDArray[Any], pairs: Sequence[Pair]) -> dict[str, Any]:
     """Every rule's number for each pair, high is bad; a pair that cannot be read is the worst."""
-    backward = None if reverse is None else Translator.load(reverse, device)
-    judge = Judge(Translator.load(model, device), backward)
-    scores = score_corpus(judge, out / "noisy.source", out / "noisy.target", out / "scores.parts").read()
     found = {
         "score": scores["score"],
         "log-prob": -scores["log_prob"],
@@ -127,9 +135,16 @@ def do_plant(options: argparse.Namespace) -> None:
     print(f"{options.out}: {len(pairs):,} pairs, {sum(map(bool, kinds)):,} of them made noisy")
 
 
+def do_score(options: argparse.Namespace) -> None:
+    started = time.perf_counter()
+    score_noisy(options, options.process, options.processes)
+    seconds = time.perf_counter() - started
+    print(f"process {options.process} of {options.processes} scored its share in {seconds:.1f} s", flush=True)
+
+
 def do_rank(options: argparse.Namespace) -> None:
     pairs, kinds = read_noisy(options.out)
-    found = badness(options.model, options.reverse, options.out, pairs, options.device)
+    found = badness(score_noisy(options).read(), pairs)
     rows = precision_rows(found, kinds)
     for row in rows:
         print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else value for name, value in row.items()))
@@ -143,7 +158,6 @@ def do_rank(options: argparse.Namespace) -> None:
 
 
 def do_train(options: argparse.Namespace) -> None:
-    rows = []
     sources, references = (list(read_lines(path)) for path in (options.test_source, options.test_target))
     for rule in options.rule or ("none", "oracle", *RULES):
         config = load_config(options.config, options.set or ())
@@ -159,18 +173,19 @@ def do_train(options: argparse.Namespace) -> None:
             subprocess.run([sys.executable, "-m", "rela", *command], check=True, stdout=subprocess.DEVNULL)
         translator = Translator.load(directory / "model", options.device)
         score = bleu(translator.translate(sources), references, force=True)
-        rows.append(
-            {"rule": rule, "pairs": len(list(read_lines(source))), "bleu": score.value, "signature": score.signature}
-        )
+        facts = {"pairs": sum(1 for _ in read_lines(source)), "steps": config.train.steps}
+        row = {"rule": rule, **facts, "bleu": score.value, "signature": score.signature}
+        write_text(options.out / f"bleu-{rule}.json", json.dumps(row))
         print(f"{rule}: BLEU {score.value:.2f}", flush=True)
-        write_text(options.out / "bleu.json", json.dumps(rows, indent=1))
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(options.out.glob("bleu-*.json"))]
+    write_text(options.out / "bleu.json", json.dumps(rows, indent=1))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(required=True)
-    planting, ranking, training = (steps.add_parser(name) for name in ("plant", "rank", "train"))
-    for step, run in ((planting, do_plant), (ranking, do_rank), (training, do_train)):
+    planting, scoring, ranking, training = (steps.add_parser(name) for name in ("plant", "score", "rank", "train"))
+    for step, run in ((planting, do_plant), (scoring, do_score), (ranking, do_rank), (training, do_train)):
         step.add_argument("--out", type=Path, required=True)
         step.add_argument("--share", type=float, default=NOISE, help="of the pairs that are made noisy")
         step.set_defaults(run=run)
@@ -179,9 +194,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     planting.add_argument("--other-language", type=Path, help="text for the noise of a wrong language")
     planting.add_argument("--limit", type=int)
     planting.add_argument("--seed", type=int, default=1)
-    ranking.add_argument("--model", type=Path, required=True)
-    ranking.add_argument("--reverse", type=Path)
-    ranking.add_argument("--device", default="auto")
+    for step in (scoring, ranking):
+        step.add_argument("--model", type=Path, required=True)
+        step.add_argument("--reverse", type=Path)
+        step.add_argument("--device", default="auto")
+    scoring.add_argument("--process", type=int, default=0)
+    scoring.add_argument("--processes", type=int, default=1)
     training.add_argument("--config", type=Path, required=True, help="what to train; its training text is replaced")
     training.add_argument("--set", action="append", help="override a value of the config")
     training.add_argument("--rule", action="append", help="train this one only (repeatable)")

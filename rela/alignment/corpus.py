@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rela.alignment.agreement import PAIRS, choose_alone, choose_together
 from rela.alignment.choose import Aligner, AlignmentChoice, choose
+from rela.alignment.joint import JointAligner
 from rela.analysis.links import matrix_links
 from rela.data.corpus import is_empty
 from rela.decoding.translate import PairTooLong, Translator
@@ -42,12 +43,13 @@ def align_corpus(
 ) -> Iterator[frozenset[Link]]:
     """The links (source word, target word) of each pair, in order.
 
-    `backward` is a model of the other direction; its links are turned round and the two sets symmetrised by `method`,
-    `grow-diag-final-and` if left out. With one model and a `method`, the two sets are the links of its rows (each
-    target word's best source word) and of its columns (each source word's best target word); without, its rows' links
-    alone. A pair too long for a model gets no links and a warning.
+    A `JointAligner` (rela.alignment.joint) is both directions in one. Otherwise `backward` is a model of the other
+    direction; its links are turned round and the two sets symmetrised by `method`, `grow-diag-final-and` if left out.
+    With one model and a `method`, the two sets are the links of its rows (each target word's best source word) and of
+    its columns (each source word's best target word); without, its rows' links alone. A pair too long for a model gets
+    no links and a warning.
     """
-    if backward is None and method is None:
+    if backward is None and method is None and not isinstance(forward, JointAligner):
         stream = short_enough(pairs, [forward.translator])
         yield from map(matrix_links, forward.matrices(stream))
         return
@@ -59,6 +61,9 @@ def two_matrices(
     forward: WordMatrices, pairs: Iterable[tuple[str, str]], backward: WordMatrices | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The weights [T, S] and [S, T] of each pair: of two models, or of one model's rows and of its columns."""
+    if isinstance(forward, JointAligner):
+        yield from forward.two_matrices(short_enough(pairs, [forward.translator, forward.backward]))
+        return
     if backward is None:
         for matrix in forward.matrices(short_enough(pairs, [forward.translator])):
             yield matrix, matrix.T

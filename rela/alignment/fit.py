@@ -1,8 +1,9 @@
-"""Training an aligner on a frozen model, from the links its own heads draw."""
+"""Training an aligner on one frozen model, from the links its own heads draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from rela.alignment.agreement import usable
 from rela.alignment.choose import Aligner
-from rela.alignment.corpus import symmetrise_matrices, turn, two_matrices
+from rela.alignment.corpus import symmetrise_matrices
 from rela.alignment.fitted import FittedAligner, LinkModule, batches_of, decoder_states
-from rela.analysis.capture import Encoded, encode
-from rela.analysis.words import word_index
-from rela.decoding.translate import Translator
+from rela.analysis.capture import Encoded, capture, encode
+from rela.analysis.record import END, AttentionRecord
+from rela.analysis.words import punctuation_apart, word_index
 from rela.evaluation.alignment import Link
-from rela.progress import Progress
+from rela.progress import Progress, no_progress
 
 TRAIN_PAIRS = 20_000
 STEPS = 2000
@@ -28,6 +29,11 @@ HELD_OUT = 0.05
 """Share of the pairs, at least one, on which the layer is chosen."""
 LINKS = "product"
 """The links to learn from: those of the two directions, or of one model's rows and columns, symmetrised so."""
+COMPUTING, FITTING = "computing links to learn from", "fitting the aligner"
+
+Sides = tuple[Encoded, Encoded]
+TakenOffered = tuple[frozenset[Link], frozenset[Link]]
+"""The links that symmetrising took, and those of either direction."""
 
 
 @dataclass(frozen=True)
@@ -40,55 +46,60 @@ class Fit:
 
 
 def fit(
-    forward: Aligner,
+    aligner: Aligner,
     pairs: Iterable[tuple[str, str]],
-    backward: Aligner | None = None,
     *,
     limit: int = TRAIN_PAIRS,
     steps: int = STEPS,
     links: str = LINKS,
     seed: int = 1,
-    progress: Progress | None = None,
-) -> list[Fit]:
-    """A trained aligner for `forward`, and one for `backward` if it is given; pairs are written as for `forward`.
+    progress: Progress = no_progress,
+) -> Fit:
+    """A trained aligner for one model.
 
     The links of the heads are computed once, then learnt. A target word that no direction links is to give all its
     probability to </s>; one that is linked only in the links that symmetrising left out is not learnt from.
     """
-    models = [aligner.translator for aligner in (forward, backward) if aligner is not None]
-    sample = usable(pairs, models, limit)
+    sample = usable(pairs, [aligner.translator], limit)
     if len(sample) < 2:
         raise ValueError("there is one pair to train an aligner on; wanted at least two")
-    taken, offered = [], []
-    for one, other in two_matrices(forward, sample, backward):
-        taken.append(symmetrise_matrices(one, other, links))
-        offered.append(symmetrise_matrices(one, other, "union"))
-    if not any(taken):
+    encoded, found = [], []
+    for sides, drawn in head_links(aligner, sample, links):
+        encoded.append(sides)
+        found.append(drawn)
+        progress(COMPUTING, len(encoded), len(sample))
+    if not any(taken for taken, _ in found):
         raise ValueError("the heads of the model draw no links that an aligner could learn")
-    fits = [train_module(forward.translator, sample, taken, offered, forward.tokenised, steps, seed, progress)]
-    if backward is not None:
-        turned = [(target, source) for source, target in sample]
-        taken, offered = list(map(turn, taken)), list(map(turn, offered))
-        fits.append(
-            train_module(backward.translator, turned, taken, offered, backward.tokenised, steps, seed, progress)
-        )
-    return fits
+    return train_module(aligner, encoded, found, steps, seed, progress)
+
+
+def head_links(aligner: Aligner, pairs: Sequence[tuple[str, str]], method: str) -> Iterator[tuple[Sides, TakenOffered]]:
+    """For each pair its two sides, and the links of its rows and columns: those that are taken, and all.
+
+    Punctuation marks are words of their own here, also where they are written at a word: gold links, and people, link
+    them apart, and an aligner that learnt `law,` as one word would link the comma to the law.
+    """
+    records = capture(aligner.translator, pairs, ("cross",), tokenised=aligner.tokenised)
+    for pair, record in zip(pairs, (found["cross"] for found in records), strict=True):
+        queries, keys = punctuation_apart(record.queries[:-1]), punctuation_apart(record.keys[:-1])
+        matrix = aligner.choice.word_matrix(with_pieces(record, queries, keys))
+        source, target = encode(aligner.translator, *pair, aligner.tokenised)
+        sides = dataclasses.replace(source, pieces=keys), dataclasses.replace(target, pieces=queries)
+        yield sides, (symmetrise_matrices(matrix, matrix.T, method), symmetrise_matrices(matrix, matrix.T, "union"))
+
+
+def with_pieces(record: AttentionRecord, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionRecord:
+    """The same record with its pieces marked otherwise."""
+    return dataclasses.replace(record, queries=(*queries, END), keys=(*keys, END))
 
 
 def train_module(
-    translator: Translator,
-    pairs: Sequence[tuple[str, str]],
-    taken: Sequence[frozenset[Link]],
-    offered: Sequence[frozenset[Link]],
-    tokenised: bool,
-    steps: int,
-    seed: int,
-    progress: Progress | None,
+    aligner: Aligner, encoded: Sequence[Sides], links: Sequence[TakenOffered], steps: int, seed: int, progress: Progress
 ) -> Fit:
     """The trained aligner of one model: a module for every layer is trained at once, and the best one kept."""
-    encoded = [encode(translator, source, target, tokenised) for source, target in pairs]
-    targets = [targets_of(*sides, *links) for sides, *links in zip(encoded, taken, offered, strict=True)]
-    order = list(range(len(pairs)))
+    translator = aligner.translator
+    targets = [targets_of(*sides, *found) for sides, found in zip(encoded, links, strict=True)]
+    order = list(range(len(encoded)))
     random = Random(seed)
     random.shuffle(order)
     held = order[: max(1, round(HELD_OUT * len(order)))]
@@ -127,13 +138,11 @@ def train_module(
         optimiser.zero_grad(set_to_none=True)
         losses(waiting.pop()).sum().backward()
         optimiser.step()
-        if progress is not None:
-            progress("fitting the aligner", step + 1, steps)
+        progress(FITTING, step + 1, steps)
     with torch.no_grad():
         means = torch.stack([losses(part) * len(part) for part in batches(held)]).sum(0) / len(held)
     layer = int(means.argmin())
-    aligner = FittedAligner(translator, modules[layer], layer, tokenised)
-    return Fit(aligner, tuple(means.tolist()))
+    return Fit(FittedAligner(translator, modules[layer], layer, aligner.tokenised), tuple(means.tolist()))
 
 
 class Targets(NamedTuple):

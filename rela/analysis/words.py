@@ -11,6 +11,7 @@ from rela.analysis.record import END, START, AttentionRecord
 from rela.data.subwords import WORD_START
 
 SPECIAL = frozenset({START, END, "<pad>"})
+IN_WORDS = "-'’"
 
 
 def word_index(pieces: Sequence[str]) -> tuple[int, ...]:
@@ -32,6 +33,21 @@ def words(pieces: Sequence[str]) -> tuple[str, ...]:
     for word, piece in zip(index, pieces, strict=True):
         spelled[word] += piece.removeprefix(WORD_START)
     return tuple(spelled)
+
+
+def punctuation_apart(pieces: Sequence[str]) -> tuple[str, ...]:
+    """The same pieces, marked so that a punctuation mark is a word of its own: ▁law , → ▁law ▁,
+
+    Hyphens and apostrophes stay in their words.
+    """
+    marked = []
+    after_mark = False
+    for piece in pieces:
+        spelled = piece.removeprefix(WORD_START)
+        is_mark = bool(spelled) and spelled not in IN_WORDS and not any(map(str.isalnum, spelled))
+        marked.append(WORD_START + spelled if is_mark or after_mark else piece)
+        after_mark = is_mark
+    return tuple(marked)
 
 
 def merge_subwords(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Tensor:

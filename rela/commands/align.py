@@ -30,6 +30,7 @@ from rela.terminal import check_format, output_lines, paired_lines, progress_bar
 if TYPE_CHECKING:
     from rela.alignment.choose import Aligner
     from rela.alignment.fitted import FittedAligner
+    from rela.alignment.joint import JointAligner
 
 
 def align(
@@ -61,7 +62,7 @@ def align(
     ] = None,
     aligner: Annotated[
         str | None,
-        typer.Option(help="fitted (if all models have one: rela fit-aligner --train) or heads of cross attention."),
+        typer.Option(help="fitted (if there is one: rela fit-aligner --train) or heads of cross attention."),
     ] = None,
     device: Device = "auto",
     on: On = None,
@@ -99,19 +100,20 @@ def align(
 
     forward = make_aligner(model, choose)
     backward = None if reverse is None else make_aligner(reverse, choose_backward)
-    trained = [] if aligner == "heads" or choice is not None or any(dev) else fitted_aligners(forward, backward)
-    if aligner == "fitted" and not trained:
-        raise ValueError(f"{model} has no trained aligner, or the reverse model has none; run rela fit-aligner --train")
+    trained = None if aligner == "heads" or choice is not None or any(dev) else trained_aligner(forward, backward)
+    if aligner == "fitted" and trained is None:
+        which = "" if reverse is None else f" with the reverse model {reverse}"
+        raise ValueError(f"{model} has no trained aligner{which}; run rela fit-aligner --train")
     if on is not None:
         from rela.commands.ray_jobs import align_on_ray
 
-        aligners = (forward, backward, bool(trained))
+        aligners = (forward, backward, trained is not None)
         align_on_ray(on, aligners, symmetrise, (source, target), out, workers, shard_lines, device)
         return
     with output_lines(out, "aligned") as write:
         pairs = paired_lines(source, target)
-        if trained:
-            found = align_corpus(trained[0], pairs, trained[1] if backward else None, symmetrise)
+        if trained is not None:
+            found = align_corpus(trained, pairs, None, symmetrise)
         else:
             found = align_corpus(forward, with_choice(forward, backward, pairs), backward, symmetrise)
         for links in found:
@@ -147,13 +149,14 @@ def check_aligner(
         raise ValueError("--layer and --dev-gold are about heads; leave out --aligner fitted")
 
 
-def fitted_aligners(forward: Aligner, backward: Aligner | None) -> list[FittedAligner]:
-    """The trained aligners of one model or of both; none where one of them has none."""
+def trained_aligner(forward: Aligner, backward: Aligner | None) -> FittedAligner | JointAligner | None:
+    """The trained aligner of one model, or that of two models, if there is one."""
     from rela.alignment.fitted import load_fitted
+    from rela.alignment.joint import load_joint
 
-    models = [one for one in (forward, backward) if one is not None]
-    found = [load_fitted(one.translator, one.tokenised) for one in models]
-    return [one for one in found if one is not None] if all(found) else []
+    if backward is None:
+        return load_fitted(forward.translator, forward.tokenised)
+    return load_joint(forward.translator, backward.translator, forward.tokenised)
 
 
 def check_symmetrisation(method: str | None) -> None:
@@ -175,8 +178,12 @@ def fit_aligner(
     train: Annotated[
         bool, typer.Option("--train", help="Also train an aligner on the links of the heads; it is used from then on.")
     ] = False,
-    train_pairs: Annotated[int | None, typer.Option(help="With --train: pairs to learn from, at most 20,000.")] = None,
-    steps: Annotated[int | None, typer.Option(help="With --train: steps of learning, 2,000 if left out.")] = None,
+    train_pairs: Annotated[
+        int | None, typer.Option(help="With --train: pairs to learn from, at most; 6,000, or 20,000 for one model.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="With --train: steps of learning; 600, or 2,000 for one model.")
+    ] = None,
     tokenised: Tokenised = False,
     device: Device = "auto",
 ) -> None:
@@ -206,25 +213,33 @@ def fit_aligner(
         print(f"{translator.folder}: {choice}", flush=True)
     if train:
         aligners = [Aligner(one, choice, tokenised) for one, choice in zip(translators, choices, strict=True)]
-        train_aligners(aligners, paired_lines(source, target), train_pairs, steps)
+        train_aligner(aligners, paired_lines(source, target), train_pairs, steps)
 
 
-def train_aligners(
+def train_aligner(
     aligners: list[Aligner], pairs: Iterator[tuple[str, str]], limit: int | None, steps: int | None
 ) -> None:
-    """Train an aligner for one model, or for two of opposite directions, and put it into the model's folder."""
-    from rela.alignment.fit import STEPS, TRAIN_PAIRS, fit
+    """Train an aligner for one model, or for two of opposite directions together; it goes into their folders."""
+    from rela.alignment import fit, joint_fit
     from rela.alignment.fitted import save_fitted
+    from rela.alignment.joint import save_joint
 
-    backward = aligners[1] if len(aligners) > 1 else None
+    folder = aligners[0].translator.folder
+    assert folder is not None
     with progress_bars() as progress:
-        fits = fit(aligners[0], pairs, backward, limit=limit or TRAIN_PAIRS, steps=steps or STEPS, progress=progress)
-    for aligner, found in zip(aligners, fits, strict=True):
-        folder = aligner.translator.folder
-        assert folder is not None
-        save_fitted(folder, found.aligner)
-        losses = ", ".join(f"{loss:.3f}" for loss in found.losses)
-        print(f"{folder}: trained aligner on decoder state {found.aligner.layer} (losses kept out: {losses})")
+        if len(aligners) == 1:
+            wanted = {"limit": limit or fit.TRAIN_PAIRS, "steps": steps or fit.STEPS}
+            alone = fit.fit(aligners[0], pairs, progress=progress, **wanted)
+        else:
+            wanted = {"limit": limit or joint_fit.TRAIN_PAIRS, "steps": steps or joint_fit.STEPS}
+            joint = joint_fit.fit_joint(aligners[0], aligners[1], pairs, progress=progress, **wanted)
+    if len(aligners) == 1:
+        save_fitted(folder, alone.aligner)
+        losses = ", ".join(f"{loss:.3f}" for loss in alone.losses)
+        print(f"{folder}: trained aligner on decoder state {alone.aligner.layer} (losses kept out: {losses})")
+    else:
+        save_joint(joint.aligner)
+        print(f"{folder}, {aligners[1].translator.folder}: trained aligner of both (loss kept out: {joint.loss:.3f})")
 
 
 def aer(

@@ -73,18 +73,17 @@ class AlignRows:
     def start(self) -> Work:
         from rela.alignment.choose import Aligner
         from rela.alignment.corpus import align_corpus
-        from rela.alignment.fitted import load_fitted
+        from rela.commands.align import trained_aligner
         from rela.decoding.translate import Translator
         from rela.evaluation.alignment import pharaoh
 
-        def load(model: str, choice: Any) -> Any:
-            translator = Translator.load(model, self.device)
-            return (
-                load_fitted(translator, self.tokenised) if self.fitted else Aligner(translator, choice, self.tokenised)
-            )
+        def load(model: str, choice: Any) -> Aligner:
+            return Aligner(Translator.load(model, self.device), choice, self.tokenised)
 
-        forward = load(self.model, self.choices[0])
+        forward: Any = load(self.model, self.choices[0])
         backward = None if self.reverse is None else load(self.reverse, self.choices[1])
+        if self.fitted:
+            forward, backward = trained_aligner(forward, backward), None
 
         def align(shard: Shard, rows: list[Row]) -> bytes:
             pairs = pairs_of(shard, rows)

@@ -5,8 +5,9 @@ import torch
 
 from rela.alignment.choose import Aligner, AlignmentChoice
 from rela.alignment.corpus import align_corpus
-from rela.alignment.fit import batch_targets, fit, targets_of
+from rela.alignment.fit import COMPUTING, FITTING, batch_targets, fit, head_links, targets_of
 from rela.analysis.capture import Encoded
+from rela.analysis.words import words
 from tests.tiny_models import LAYERS, tiny_translator, toy_pairs
 
 
@@ -37,7 +38,10 @@ def test_it_learns_the_links_of_the_heads():
     translator, pairs = tiny_translator("softmax"), toy_pairs(8)
     heads = Aligner(translator, AlignmentChoice(1, (0,), False))
     before = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
-    (short,), (long,) = (fit(heads, pairs, steps=steps, links="grow-diag") for steps in (1, 80))
+    reports = []
+    short = fit(heads, pairs, steps=1, links="grow-diag", progress=lambda *report: reports.append(report))
+    assert reports == [*((COMPUTING, n, len(pairs)) for n in range(1, len(pairs) + 1)), (FITTING, 1, 1)]
+    long = fit(heads, pairs, steps=80, links="grow-diag")
     assert len(long.losses) == LAYERS + 1
     shown = list(align_corpus(heads, pairs, None, "grow-diag"))
 
@@ -51,12 +55,18 @@ def test_it_learns_the_links_of_the_heads():
     assert all(parameter.grad is None for parameter in translator.model.parameters())
 
 
-def test_two_directions_give_two_aligners_and_one_pair_is_too_few():
-    there, back = Aligner(tiny_translator()), Aligner(tiny_translator("rela-g", seed=2))
-    fits = fit(there, toy_pairs(4), back, steps=1, links="union")
-    assert [found.aligner.translator for found in fits] == [there.translator, back.translator]
+def test_one_pair_is_too_few_and_heads_without_links_teach_nothing():
     with pytest.raises(ValueError, match="wanted at least two"):
-        fit(there, toy_pairs(1))
+        fit(Aligner(tiny_translator()), toy_pairs(1))
     flat = Aligner(tiny_translator("softmax"), AlignmentChoice(0, None, False))
     with pytest.raises(ValueError, match="draw no links"):
         fit(flat, toy_pairs(4), links="product")  # an untrained softmax gives every word a little
+
+
+def test_a_comma_at_a_word_is_learnt_as_a_word_of_its_own():
+    ((sides, (taken, offered)),) = head_links(Aligner(tiny_translator()), [("a cat, a dog", "ein Hund.")], "union")
+    assert [len(words(side.pieces)) for side in sides] == [5, 3]
+    assert [words(side.pieces)[-1] for side in sides] == ["dog", "."]
+    assert taken == offered
+    assert {s for s, _ in taken} <= set(range(5))
+    assert {t for _, t in taken} <= set(range(3))

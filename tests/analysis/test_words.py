@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rela.analysis.words import merge_record, merge_subwords, word_index, words
+from rela.analysis.words import merge_record, merge_subwords, punctuation_apart, word_index, words
 
 PIECES = st.lists(st.sampled_from(["▁a", "▁b", "c", "d", "▁"]), min_size=1, max_size=9)
 
@@ -15,6 +15,12 @@ def test_words_begin_at_the_mark():
     assert word_index(pieces) == (0, 1, 1, 1, 2, 2, 3, 4)
     assert words(pieces) == ("<s>", "interviews", "ö", ".", "</s>")
     assert words([]) == ()
+
+
+def test_punctuation_apart_is_words_of_their_own():
+    pieces = ["▁the", "▁la", "w", ",", "▁(", "si", "c", ")", ".", "▁co", "-", "op", "▁it", "'", "s"]
+    assert words(punctuation_apart(pieces)) == ("the", "law", ",", "(", "sic", ")", ".", "co-op", "it's")
+    assert punctuation_apart(()) == ()
 
 
 def test_merging_by_hand():

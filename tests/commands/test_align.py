@@ -59,6 +59,38 @@ def test_heads_are_chosen_on_the_text_and_kept_by_fit_aligner(tmp_path, lab, cap
     assert capsys.readouterr().out == links, "what is not said is grow-diag-final-and"
 
 
+def test_a_trained_aligner_of_two_models_is_used_with_both(tmp_path, lab, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    for name, seed in (("there", 1), ("back", 2), ("third", 3)):
+        tiny_folder(tmp_path / name, "rela-g", seed)
+    both = (tmp_path / "there", *files, "--reverse", tmp_path / "back")
+    run("fit-aligner", *both)
+    choices = [(tmp_path / name / "alignment.json").read_text() for name in ("there", "back")]
+    assert "no trained aligner with the reverse model" in refused(capsys, "align", *both, "--aligner", "fitted")
+    capsys.readouterr()
+    run("fit-aligner", *both, "--train", "--steps", 2)
+    assert "trained aligner of both" in capsys.readouterr().out
+    assert [(tmp_path / name / "alignment.json").read_text() for name in ("there", "back")] == choices
+    found = {}
+    for aligner in ("heads", "fitted", None):
+        run("align", *both, *(() if aligner is None else ("--aligner", aligner)))
+        found[aligner] = capsys.readouterr().out
+    assert found[None] == found["fitted"] != found["heads"]
+    turned = (tmp_path / "back", files[1], files[0], "--reverse", tmp_path / "there", "--symmetrise", "intersection")
+    run("align", *both, "--symmetrise", "intersection")
+    links = capsys.readouterr().out
+    run("align", *turned)
+    flipped = [{tuple(link.split("-")[::-1]) for link in line.split()} for line in links.splitlines()]
+    assert [
+        {tuple(link.split("-")) for link in line.split()} for line in capsys.readouterr().out.splitlines()
+    ] == flipped
+    run("align", tmp_path / "there", *files)
+    assert capsys.readouterr().err == "", "one model of the two is read by its heads"
+    run("fit-aligner", tmp_path / "third", files[1], files[0], "--reverse", tmp_path / "there", "--train", "--steps", 2)
+    capsys.readouterr()
+    assert "are not of one training" in refused(capsys, "align", *both)
+
+
 def test_a_trained_aligner_is_used_where_there_is_one(tmp_path, lab, capsys):
     files = (lab / "test.en", lab / "test.de")
     tiny_folder(tmp_path / "model")

@@ -7,16 +7,16 @@ import pytest
 from experiments.alignment_table import main
 from rela.alignment.choose import AlignmentChoice, save_choice
 from rela.alignment.corpus import METHODS
-from rela.alignment.fitted import FittedAligner, LinkModule, save_fitted
+from rela.alignment.joint import JointAligner, JointModule, save_joint
 from rela.toy import generate, write_corpus
 from tests.tiny_models import tiny_folder
 
 
 def test_every_variant_has_its_row_and_interval(tmp_path, capsys):
-    for name, seed in (("there", 1), ("back", 2)):
-        translator = tiny_folder(tmp_path / name, seed=seed)
+    models = [tiny_folder(tmp_path / name, seed=seed) for name, seed in (("there", 1), ("back", 2))]
+    for name in ("there", "back"):
         save_choice(tmp_path / name, AlignmentChoice(1, (0,), False))
-        save_fitted(tmp_path / name, FittedAligner(translator, LinkModule(translator.config.model.width), 1))
+    save_joint(JointAligner(*models, JointModule(*(model.config.model.width for model in models))))
     write_corpus(tmp_path, {"gold": generate(6, seed=5)})
     files = {"forward": "there", "reverse": "back", "source": "gold.en", "target": "gold.de", "gold": "gold.align"}
     arguments = [word for name, file in files.items() for word in (f"--{name}", str(tmp_path / file))]

@@ -11,6 +11,7 @@ from rela.alignment.agreement import choose_alone, choose_together
 from rela.alignment.choose import Aligner, choose
 from rela.alignment.corpus import align_corpus
 from rela.alignment.fit import fit
+from rela.alignment.joint_fit import fit_joint
 from rela.config import CorpusConfig
 from rela.data.prepare import prepare
 from rela.decoding.translate import Translator
@@ -73,17 +74,18 @@ def test_heads_chosen_without_gold_align_as_well_as_the_best(trained: Trained) -
 def test_two_directions_and_a_trained_aligner_are_better_than_one_head(trained: Trained) -> None:
     choices = choose_together(trained.forward, trained.backward, trained.valid)
     there, back = Aligner(trained.forward, choices[0]), Aligner(trained.backward, choices[1])
-    fits = fit(there, trained.train, back, steps=800)
+    alone, joint = fit(there, trained.train, steps=800).aligner, fit_joint(there, back, trained.train).aligner
 
     def aer(forward: Any, backward: Any = None, method: str | None = None) -> float:
         return alignment_error_rate(align_corpus(forward, trained.test, backward, method), trained.gold).aer
 
     heads = {"one": aer(there), "both": aer(there, back), "product": aer(there, back, "product")}
-    fitted = {"one": aer(fits[0].aligner), "both": aer(fits[0].aligner, fits[1].aligner)}
+    fitted = {"one": aer(alone), "both": aer(joint), "product": aer(joint, method="product")}
     assert heads["both"] < heads["one"]
     assert heads["product"] < heads["both"]
     assert fitted["one"] < heads["one"]
     assert fitted["both"] < heads["both"]
+    assert fitted["product"] < heads["product"]
 
 
 def test_every_kind_of_noise_is_found(trained: Trained) -> None:

@@ -1,0 +1,76 @@
+"""A trained aligner of two models: its probabilities, its folders, and the two directions as one another's mirror."""
+
+import pytest
+import torch
+
+from rela.alignment.corpus import align_corpus, symmetrise_matrices, two_matrices
+from rela.alignment.joint import JOINT, JointAligner, JointModule, encode_sides, load_joint, save_joint
+from rela.model.folder import ModelFolderError
+from tests.tiny_models import tiny_folder, tiny_translator, toy_pairs
+
+PAIRS = toy_pairs(5)
+
+
+def tiny_joint(forward, backward):
+    torch.manual_seed(3)
+    return JointAligner(forward, backward, JointModule(forward.config.model.width, backward.config.model.width))
+
+
+@pytest.fixture(scope="module")
+def joint():
+    return tiny_joint(tiny_translator(), tiny_translator("rela-g", seed=2))
+
+
+def test_probabilities_are_distributions_over_the_other_side_and_null_whatever_the_batch(joint):
+    encoded = [encode_sides(joint.translator, joint.backward, *pair, False) for pair in PAIRS]
+    for (there, back), (source, target) in zip(joint.probabilities(encoded), encoded, strict=True):
+        S, T = len(source.ids), len(target.ids)
+        assert (there.shape, back.shape) == ((T, S + 1), (S, T + 1))
+        for one in (there, back):
+            assert torch.allclose(one.sum(-1), torch.ones(len(one)), atol=1e-6)
+        alone = joint.probabilities([(source, target)])[0]
+        assert torch.allclose(there, alone[0], atol=1e-5)
+        assert torch.allclose(back, alone[1], atol=1e-5)
+
+
+def test_turned_round_it_gives_the_same_weights(joint):
+    module = JointModule(joint.backward.config.model.width, joint.translator.config.model.width)
+    module.source.load_state_dict(joint.module.target.state_dict())
+    module.target.load_state_dict(joint.module.source.state_dict())
+    turned = JointAligner(joint.backward, joint.translator, module)
+    other = turned.two_matrices((target, source) for source, target in PAIRS)
+    for (there, back), (its_there, its_back) in zip(joint.two_matrices(PAIRS), other, strict=True):
+        assert torch.allclose(there, its_back, atol=1e-6)
+        assert torch.allclose(back, its_there, atol=1e-6)
+
+
+def test_its_links_are_those_of_both_directions(joint):
+    made = [symmetrise_matrices(*both, "grow-diag-final-and") for both in two_matrices(joint, PAIRS, None)]
+    assert list(align_corpus(joint, PAIRS)) == made
+    assert any(made)
+    empty = list(align_corpus(joint, [("", "x"), ("x", ""), PAIRS[0]]))
+    assert empty == [frozenset(), frozenset(), made[0]]
+    with pytest.warns(UserWarning, match="line 2 gets no links"):
+        assert list(align_corpus(joint, [PAIRS[0], ("dog " * 200, "Hund")])) == [made[0], frozenset()]
+
+
+def test_it_is_kept_in_both_folders_and_another_one_is_refused(tmp_path):
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2)
+    assert load_joint(there, back) is None
+    aligner = tiny_joint(there, back)
+    save_joint(aligner)
+    loaded = load_joint(there, back)
+    assert loaded is not None
+    for (one, other), (its_one, its_other) in zip(aligner.two_matrices(PAIRS), loaded.two_matrices(PAIRS), strict=True):
+        assert torch.allclose(one, its_one, atol=0.01), "kept in half precision"
+        assert torch.allclose(other, its_other, atol=0.01)
+    assert load_joint(back, there) is not None
+    save_joint(JointAligner(there, tiny_folder(tmp_path / "third", seed=3), JointModule(24, 24)))
+    with pytest.raises(ModelFolderError, match="are not of one training"):
+        load_joint(there, back)
+    save_joint(JointAligner(there, back, JointModule(24, 24, size=5)))
+    with pytest.raises(ModelFolderError, match="does not fit the models"):
+        load_joint(there, back)
+    (tmp_path / "back" / JOINT).write_bytes(b"no tensors")
+    with pytest.raises(ModelFolderError, match="damaged"):
+        load_joint(there, back)
