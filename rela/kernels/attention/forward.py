@@ -49,8 +49,7 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
 def planned(problem: Problem, statistics: bool, tiles: Tiles | None) -> Run:
     """A function that computes this problem, and all that differ from it in their numbers alone."""
     q = problem.q
-    # under a mask the Hopper kernel has no row statistics
-    if tiles is None and hopper.serves(problem) and not (statistics and problem.mask is not None):
+    if tiles is None and hopper.serves(problem, statistics):
         return hopper.forward
     if not q.numel():
         return lambda problem, rows: problem.like_queries(problem.q.dtype)

@@ -33,9 +33,13 @@ def available(device: torch.device) -> bool:
     return True
 
 
-def serves(problem: Problem) -> bool:
-    """Whether the Hopper kernels compute this problem, and are likely to do so faster."""
+def serves(problem: Problem, statistics: bool = False) -> bool:
+    """Whether the Hopper kernels compute this problem, and are likely to do so faster.
+
+    Row statistics they have where all keys are seen, or causality alone hides some.
+    """
     q, k, v = problem.q, problem.k, problem.v
+    limits = (problem.queries, problem.key_lengths, problem.key_starts, problem.mask, problem.left, problem.right)
     return (
         q.shape[3] in HEAD_SIZES
         and q.dtype in TYPES
@@ -43,6 +47,7 @@ def serves(problem: Problem) -> bool:
         and problem.typical_queries >= SHORTEST
         and problem.typical_keys >= SHORTEST
         and (not problem.biased or has_bias_tiles(problem))
+        and not (statistics and any(limit is not None for limit in limits))
         and problem.dropout <= LARGEST_DROPOUT
         and all(map(has_descriptor, (q, k, v)))
         and q.numel() > 0

@@ -121,6 +121,22 @@ def test_statistics_of_random_cases(case, calls):
     assert calls == ["forward", "forward"]
 
 
+@pytest.mark.parametrize("limit", ["mask", "lengths", "starts", "window"])
+def test_statistics_under_limits_come_from_the_plain_kernels(limit, calls):
+    q, k, v = (draw(1, 2, 300, 64, dtype=torch.bfloat16, seed=i) for i in range(3))
+    limits: dict[str, object] = {
+        "mask": {"mask": draw(1, 1, 300, 300, seed=9) > 0},
+        "lengths": {"key_lengths": torch.tensor([200], device=DEVICE)},
+        "starts": {"key_starts": torch.tensor([200], device=DEVICE)},
+        "window": {"window": (20, 20)},
+    }[limit]
+    _, nonzeros, argmax, _ = relu_attention_with_statistics(q, k, v, scale=0.125, **limits)
+    weights = weights_of(q.double(), k.double(), scale=0.125, seen=seen_by(q, k, **limits))
+    assert ((nonzeros - (weights != 0).sum(-1)).abs() <= 1).all()
+    assert (argmax == weights.argmax(-1)).float().mean() > 0.99
+    assert calls == []
+
+
 def test_the_largest_weight_is_exact_to_twenty_bits(calls):
     """Gaussian, 4100 keys: the ragged tile, and a largest weight that competes with others close to it."""
     q, k, v = (draw(1, 2, rows, 64, dtype=torch.bfloat16, seed=rows) for rows in (700, 4100, 4100))
@@ -172,7 +188,7 @@ def poisoned(rows: torch.Tensor, inside: int) -> torch.Tensor:
 def with_and_without(problem: Problem, d_out: torch.Tensor, monkeypatch) -> list[list[torch.Tensor]]:
     """Context and gradients by the Hopper kernels and by the plain ones."""
     answers = []
-    for serves in (hopper.serves, lambda problem: False):
+    for serves in (hopper.serves, lambda problem, statistics=False: False):
         monkeypatch.setattr(hopper, "serves", serves)
         fresh = replace(problem, memo={})  # which kernels serve is decided once for a problem
         answers.append([forward(fresh)[0], *backward(fresh, d_out, deterministic=False)])
