@@ -52,6 +52,11 @@ class Attached(nn.Module):
         )
         self.penalty: Tensor | None = None
 
+    def reset_parameters(self) -> None:
+        """A learned θ begins at zero; the norm has its own `reset_parameters`."""
+        if isinstance(self.threshold, nn.Parameter):
+            nn.init.zeros_(self.threshold)
+
     def forward(self) -> float | Tensor:
         """θ; called, so that a hook that brings offloaded parameters to their device brings this one too."""
         return self.threshold

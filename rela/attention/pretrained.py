@@ -14,8 +14,16 @@ from typing import Any
 from torch import nn
 
 from rela.attention import hugging_face
-from rela.attention.hugging_face import ATTACHED, IMPLEMENTATION, attentions, configurations, is_hugging_face
+from rela.attention.hugging_face import (
+    ATTACHED,
+    IMPLEMENTATION,
+    Attached,
+    attentions,
+    configurations,
+    is_hugging_face,
+)
 from rela.attention.multihead import MultiheadAttention
+from rela.attention.norms import RMSNorm
 
 OPTIONS = ("kind", "threshold", "target_sparsity", "backend")
 WRITTEN = ("rela", "attn_implementation")
@@ -45,6 +53,24 @@ def register_transformers() -> None:
 
     post_init.exchanges_attention = True  # type: ignore[attr-defined]
     PreTrainedModel.post_init, PreTrainedModel.save_pretrained = post_init, save_pretrained
+    PreTrainedModel._initialize_weights = initialising_ours(PreTrainedModel._initialize_weights)
+
+
+def initialising_ours(original: Callable[..., None]) -> Callable[..., None]:
+    """`_initialize_weights` of a model that knows our modules, where weights to be loaded are missing.
+
+    Models initialise by the name of a class: Gemma takes ours for a norm of its own, others leave it as memory was.
+    """
+
+    @functools.wraps(original)
+    def initialise(model: Any, module: nn.Module, *arguments: Any, **options: Any) -> None:
+        if not isinstance(module, (Attached, RMSNorm)):
+            original(model, module, *arguments, **options)
+        elif not getattr(module, "_is_hf_initialized", False):
+            module.reset_parameters()  # `transformers` has guarded the functions of nn.init: what is loaded stays
+            module._is_hf_initialized = True  # type: ignore[assignment]
+
+    return initialise
 
 
 def exchange_as_configured(model: Any) -> None:

@@ -100,6 +100,21 @@ def test_a_new_model_of_the_configuration_is_exchanged_too():
     assert torch.equal(run(other.eval()), run(model))
 
 
+@pytest.mark.parametrize("name", ["gemma", "llama"])
+def test_softmax_weights_under_a_configuration_of_ours_get_new_norms(name: str, tmp_path: Path):
+    """What the folder has is loaded; gains are one, thresholds zero, gates small, and none is what memory held."""
+    make(name).save_pretrained(tmp_path)
+    wanted = make(name)
+    rela.replace_attention(wanted, "rela-g", threshold="learned")
+    loaded = type(wanted).from_pretrained(tmp_path, config=wanted.config)
+    for key, parameter in wanted.named_parameters():
+        found = loaded.get_parameter(key)
+        if key.endswith(f"{ATTACHED}.norm.gate"):
+            assert 0 < found.abs().max() <= (3 / found.numel()) ** 0.5
+        else:
+            assert torch.equal(found, parameter), key
+
+
 def test_other_models_are_left_alone():
     rela.register_transformers()
     rela.register_transformers()
