@@ -60,6 +60,8 @@ def test_the_page_begins_with_a_guide(open_page, address, views, pictures):
     assert (page.input_value("#source"), page.input_value("#target")) == (guide.source, guide.target)
     assert "has no English word" in page.locator("#guide p").inner_text()
     assert line(page).startswith("“ja” looks at ")
+    best = "shifted" if views.models[0]["choice"]["shifted"] else "cross"
+    assert page.locator('input[name="type"]:checked').input_value() == best, "the view in which the best head aligns"
     page.screenshot(path=pictures / "guide.png", full_page=True)
     page.click("text=Another sentence’s target >> nth=0")
     page.locator(".change").nth(1).wait_for()

@@ -4,7 +4,7 @@
 const GUIDE = {
   nothing: {
     name: "A word without a counterpart",
-    text: "“ja” has no English word: ReLA looks at nothing (its row is empty, drawn hatched), softmax must look somewhere.",
+    text: "“ja” has no English word. ReLA can look at nothing there (∅, a hatched row); softmax must look somewhere.",
   },
   swap: {
     name: "Another sentence’s target",
@@ -28,7 +28,7 @@ function guideState(start, step) {
     const off = step === "off" ? Array.from({ length: model.heads }, (_, one) => ["cross", layer, one]) : [];
     return { name: model.name, layer, head, off };
   });
-  const plain = { source, target, before: null, word: null, type: "cross", level: "word", models, guide: step };
+  const plain = { source, target, before: null, word: null, type: firstType(start), level: "word", models, guide: step };
   if (step === "nothing") return { ...plain, word: { side: "query", index: word } };
   if (step === "swap") return { ...plain, before: target, target: anotherTarget(start, source, target) };
   return { ...plain, target: "" };
