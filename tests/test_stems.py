@@ -23,7 +23,7 @@ SUITES = {
     "attention/test_compile_export.py": "torch.compile, torch.export and autocast of every kind",
     "attention/test_extremes.py": "extreme scores and sizes, of every kind",
     "attention/test_copies.py": "copies and pickles of every kind",
-    "attention/test_hugging_face_architectures.py": "ten architectures of Hugging Face, with all that is done to a model",
+    "attention/test_hugging_face_architectures.py": "ten Hugging Face architectures, with all that is done to a model",
     "attention/test_hugging_face_families.py": "causality and softmax of every family of Hugging Face models",
     "attention/test_hugging_face_training.py": "Trainer, LoRA, torch.compile and offloading of exchanged models",
     "attention/test_null_attention.py": "rows without a key, of every kind",
