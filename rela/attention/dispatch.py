@@ -79,6 +79,8 @@ class Plan:
     """Whether causality hides a key: not where there is one query."""
     sides: Window
     kernel: Callable[..., Tensor] | None
+    again: Callable[..., Tensor] | None = None
+    """A kernel's function that needs no more than the tensors of such a call, in eager mode and without dropout."""
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -92,6 +94,9 @@ def attend_heads(q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool =
     `wide` lets the reference give it in float32 where q is less; the kernels give it in q's type.
     """
     plan = plan_of(q, k, v, options)
+    if plan.again is not None:
+        threshold = options.threshold if isinstance(options.threshold, Tensor) else None
+        return plan.again(q, k, v, threshold, options.mask, options.key_lengths, options.key_starts)
     if plan.path in ("fused", "simplex"):
         return fused(plan, q, k, v, options)
     if plan.path == "decode":
@@ -178,7 +183,45 @@ def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
     limits = options.key_lengths is not None, options.key_starts is not None
     call = paths.call_of(q, k, v, kind, mask, *limits, sides, causal, gradient, options.dropout, options.backend)
     path = paths.path_of(call)
-    return Plan(path, scale, causal, sides, kernel_of(path))
+    kernel = kernel_of(path)
+    again = None
+    if path in ("fused", "decode") and not options.dropout and is_plain_eager(q):
+        again = repeatable(q, k, v, options, scale, causal, sides, gradient, path == "decode")
+    return Plan(path, scale, causal, sides, kernel, again)
+
+
+def repeatable(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    options: Options,
+    scale: float,
+    causal: bool,
+    sides: Window,
+    gradient: bool,
+    decoding: bool,
+) -> Callable[..., Tensor] | None:
+    """The kernel's function of the tensors of a call alone; None where something has to be made of them first."""
+    from rela.kernels.attention import functional
+
+    if not isinstance(options.threshold, Tensor) and options.threshold:
+        return None
+    threshold = options.threshold if isinstance(options.threshold, Tensor) else None
+    return functional.repeatable(
+        q,
+        k,
+        v,
+        threshold,
+        options.mask,
+        options.key_lengths,
+        options.key_starts,
+        scale=scale,
+        activation=options.kind.weights,
+        causal=causal,
+        window=sides,
+        gradient=gradient,
+        decoding=decoding,
+    )
 
 
 def kernel_of(path: str) -> Callable[..., Tensor] | None:

@@ -100,7 +100,10 @@ def repeated(
     head = compiled.function, *options, None, None, None
     stream_of = torch._C._cuda_getCurrentRawStream
     pointers = tuple(i for i, x in enumerate(arguments) if isinstance(x, Tensor) and i not in tiles)
-    start, fill, maps = unwrapped(launcher.launch, arguments, tiles) if tiles else (launcher.launch, None, [])
+    start, fill = launcher.launch, None  # type: Any, Any
+    maps: list[Map] = []
+    if tiles:
+        start, fill, maps = unwrapped(launcher.launch, arguments, tiles)
 
     def again(device: int, arguments: tuple[Any, ...]) -> None:
         given = list(arguments)

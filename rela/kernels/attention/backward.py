@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.attention.problem import Problem, ceil_div
+from rela.kernels.attention.problem import Problem, ceil_div, heads_last
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
@@ -35,7 +35,8 @@ from rela.kernels.attention.tiles import Tiles, key_gradient_tiles, one_pass, qu
 from rela.kernels.hopper import dispatch as hopper
 from rela.kernels.launch import Launch
 
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+Gradients = tuple[Tensor | None, Tensor, Tensor, Tensor | None]
+"""dQ, dK, dV and dθ, or partial sums of −dθ; the first is None in one of two passes, the last where there is no θ."""
 
 
 def backward(
@@ -45,14 +46,14 @@ def backward(
     key_tiles: Tiles | None = None,
     query_tiles: Tiles | None = None,
 ) -> Gradients:
-    """Gradients of q, k, v and θ; the last is empty where there is no θ."""
+    """Gradients of q, k, v and, where there is one, θ."""
     plan = ("backward", deterministic, key_tiles, query_tiles)
     run = problem.memo.get(plan)
     if run is None:
         run = problem.memo[plan] = planned(problem, *plan[1:])
     dq, dk, dv, d_theta = run(problem, d_out)
-    if problem.threshold is None:
-        return dq, dk, dv, problem.q.new_empty(0)
+    if problem.threshold is None or d_theta is None:
+        return dq, dk, dv, None
     d_theta = d_theta.sum((0, 2)) * problem.threshold_gradient_scale
     return dq, dk, dv, d_theta.to(problem.threshold.dtype)
 
@@ -110,14 +111,13 @@ def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Prob
     strides = tuple(x.stride()[:3] for x in (q, k, v))
     outputs = (T * H * D, D, H * D), (S * Hk * D, D, Hk * D)  # strides of dQ, and of dK and dV
     scales, kind, device = problem.scales(), q.dtype, q.device
-    sums, some = atomic and problem.threshold is not None, k.numel() > 0  # no tensor outlives its call in `run`
+    # no tensor outlives its call in `run`
+    sums, some, shape = atomic and problem.threshold is not None, k.numel() > 0, k.shape
 
     def run(problem: Problem, d_out: Tensor) -> Gradients:
-        dk = torch.empty(B, S, Hk, D, dtype=kind, device=device).transpose(1, 2)
-        dv = torch.empty(B, S, Hk, D, dtype=kind, device=device).transpose(1, 2)
-        shape = (B, T, H, D) if atomic else (0,)
-        dq = torch.zeros(shape, dtype=torch.float32, device=device)
-        d_theta = torch.empty(B, H, n_s if sums else 0, dtype=torch.float32, device=device)
+        dk, dv = heads_last(shape, kind, device), heads_last(shape, kind, device)
+        dq = torch.zeros((B, T, H, D), dtype=torch.float32, device=device) if atomic else None
+        d_theta = torch.empty(B, H, n_s, dtype=torch.float32, device=device) if sums else None
         if some:
             d_out, launch = launch_of(problem, name, key_gradient_kernel, n_s * Hk * B, tiles, d_out)
             launch(
@@ -125,33 +125,33 @@ def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Prob
                 problem.k,
                 problem.v,
                 d_out,
-                dq if atomic else None,
+                dq,
                 dk,
                 dv,
-                d_theta if sums else None,
+                d_theta,
                 *problem.optional_arguments(),
                 *scales,
                 *strides,
                 d_out.stride()[:3],
                 *outputs,
             )
-        return dq.to(kind).transpose(1, 2) if atomic else dq, dk, dv, d_theta
+        return None if dq is None else dq.to(kind).transpose(1, 2), dk, dv, d_theta
 
     return run
 
 
-def planned_queries(problem: Problem, tiles: Tiles) -> Callable[[Problem, Tensor], tuple[Tensor, Tensor]]:
-    """A function for dQ and the partial sums of −dθ, [B, H, tiles]."""
+def planned_queries(problem: Problem, tiles: Tiles) -> Callable[[Problem, Tensor], tuple[Tensor, Tensor | None]]:
+    """A function for dQ and, where there is a θ, the partial sums of −dθ, [B, H, tiles]."""
     q, k, v = problem.q, problem.k, problem.v
     B, H, T, D = q.shape
     n_t = ceil_div(T, tiles.queries)
     strides = tuple(x.stride()[:3] for x in (q, k, v))
     scales, kind, device = problem.scales(), q.dtype, q.device
-    sums, some = problem.threshold is not None, q.numel() > 0
+    sums, some, shape = problem.threshold is not None, q.numel() > 0, q.shape
 
-    def run(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor]:
-        dq = torch.empty(B, T, H, D, dtype=kind, device=device).transpose(1, 2)
-        d_theta = torch.empty(B, H, n_t if sums else 0, dtype=torch.float32, device=device)
+    def run(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor | None]:
+        dq = heads_last(shape, kind, device)
+        d_theta = torch.empty(B, H, n_t, dtype=torch.float32, device=device) if sums else None
         if some:
             d_out, launch = launch_of(problem, "query gradients", query_gradient_kernel, n_t * H * B, tiles, d_out)
             launch(
@@ -160,7 +160,7 @@ def planned_queries(problem: Problem, tiles: Tiles) -> Callable[[Problem, Tensor
                 problem.v,
                 d_out,
                 dq,
-                d_theta if sums else None,
+                d_theta,
                 *problem.optional_arguments(),
                 *scales,
                 *strides,

@@ -46,7 +46,7 @@ def decode(problem: Problem, splits: int | None = None, split: Split | None = No
     return run(problem)
 
 
-def planned(problem: Problem, splits: int | None, split: Split | None) -> Callable[[Problem], Tensor]:
+def planned(problem: Problem, splits: int | None = None, split: Split | None = None) -> Callable[[Problem], Tensor]:
     """A function that decodes this problem, and all that differ from it in their numbers alone."""
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.attention.problem import Problem, ceil_div
+from rela.kernels.attention.problem import Problem, ceil_div, heads_last
 from rela.kernels.attention.scores import (
     dropout_key,
     head_of,
@@ -46,23 +46,23 @@ def forward(problem: Problem, statistics: bool = False, tiles: Tiles | None = No
     return run(problem, rows), rows
 
 
-def planned(problem: Problem, statistics: bool, tiles: Tiles | None) -> Run:
+def planned(problem: Problem, statistics: bool = False, tiles: Tiles | None = None) -> Run:
     """A function that computes this problem, and all that differ from it in their numbers alone."""
     q = problem.q
     if tiles is None and hopper.serves(problem, statistics):
-        return hopper.forward
+        return hopper.planned_forward(problem, statistics)
     if not q.numel():
         return lambda problem, rows: problem.like_queries(problem.q.dtype)
     tiles = tiles or forward_tiles(problem, statistics)
     B, H, T, D = q.shape
     grid = (ceil_div(T, tiles.queries) * H * B,)
     launch = Launch(forward_kernel, grid, {**problem.constants(), **tiles.constants()})
-    shape, kind, device = (B, T, H, D), q.dtype, q.device
+    shape, kind, device = q.shape, q.dtype, q.device
     strides = (T * H * D, D, H * D)  # of the context
     fixed = *problem.scales(), *(x.stride()[:3] for x in (q, problem.k, problem.v)), strides
 
     def run(problem: Problem, rows: tuple[Tensor, ...] | None) -> Tensor:
-        out = torch.empty(shape, dtype=kind, device=device).transpose(1, 2)
+        out = heads_last(shape, kind, device)
         given = problem.optional_arguments()
         launch(problem.q, problem.k, problem.v, out, *(rows or (None, None, None)), *given, *fixed)
         return out

@@ -7,6 +7,7 @@ In eager mode the kernels are called directly, through one light autograd functi
 watches the dispatcher (a compiler, fake tensors, vmap) sees the operators of operators.py instead.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ from rela.device import is_plain_eager
 from rela.kernels.attention.backward import backward
 from rela.kernels.attention.bias import bias_gradient
 from rela.kernels.attention.decode import decode
+from rela.kernels.attention.decode import planned as plan_decoding
 from rela.kernels.attention.forward import forward
+from rela.kernels.attention.forward import planned as plan_forward
 from rela.kernels.attention.problem import Problem, layout_of, memo_of
 from rela.kernels.attention.simplex import simplex_forward
 from rela.kernels.attention.simplex_backward import simplex_backward
@@ -83,8 +86,65 @@ def relu_attention(
         memo,
     )
     if wants_gradient(q, k, v, threshold, mask):
-        return Attention.apply(q, k, v, threshold, mask, problem, deterministic)
+        return light_apply(q, k, v, threshold, mask, problem, deterministic)
     return forward(problem)[0]
+
+
+Repeated = Callable[..., Tensor]
+
+
+def repeatable(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    key_starts: Tensor | None,
+    *,
+    scale: float,
+    activation: str,
+    causal: bool,
+    window: tuple[int | None, int | None],
+    gradient: bool,
+    decoding: bool,
+) -> Repeated | None:
+    """A function of these seven arguments that computes `relu_attention`, or `relu_attention_decode`.
+
+    It serves calls in eager mode without dropout whose arguments have the layouts of these and differ in their numbers
+    alone: whatever follows from layouts and options is derived here, once. None where an argument has to be copied.
+    """
+    vectors = [x for x in (threshold, key_lengths, key_starts) if x is not None]
+    if any(x.stride(-1) != 1 for x in (q, k, v, *vectors)) or (mask is not None and mask.dim() != 4):
+        return None
+    options = scale, activation, causal, 0.0
+    left, right = window
+    memo: dict[Any, Any] = {}
+
+    def problem_of(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        threshold: Tensor | None,
+        mask: Tensor | None,
+        lengths: Tensor | None,
+        starts: Tensor | None,
+    ) -> Problem:
+        return Problem(q, k, v, threshold, lengths, mask, None, None, None, *options, starts, left, right, memo)
+
+    first = problem_of(q, k, v, threshold, mask, key_lengths, key_starts)
+    if decoding:
+        decoded = plan_decoding(first)
+        return lambda *tensors: decoded(problem_of(*tensors))
+    if not gradient:
+        attended = plan_forward(first)
+        return lambda *tensors: attended(problem_of(*tensors), None)
+
+    def attended_with_gradient(*tensors: Any) -> Tensor:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        return light_apply(*tensors[:5], problem_of(*tensors), deterministic)
+
+    return attended_with_gradient
 
 
 class Attention(torch.autograd.Function):
@@ -103,38 +163,30 @@ class Attention(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(q, k, v, threshold, mask, problem.key_lengths, problem.key_starts, problem.seed)
         options = problem.scale, problem.activation, problem.causal, problem.dropout
-        ctx.options, ctx.limits, ctx.memo = options, (problem.left, problem.right), problem.memo
-        ctx.packed, ctx.deterministic = (problem.queries, problem.keys), deterministic
+        limits = problem.left, problem.right
+        ctx.rest = problem.queries, problem.keys, options, *limits, problem.memo, deterministic
         return forward(problem)[0]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, threshold, mask, key_lengths, key_starts, seed = ctx.saved_tensors
-        (queries, keys), (left, right) = ctx.packed, ctx.limits
-        scale, activation, causal, dropout = ctx.options
-        problem = Problem(
-            q,
-            k,
-            v,
-            threshold,
-            key_lengths,
-            mask,
-            queries,
-            keys,
-            seed,
-            scale,
-            activation,
-            causal,
-            dropout,
-            key_starts,
-            left,
-            right,
-            ctx.memo,
-        )
-        dq, dk, dv, d_theta = backward(problem, d_out, ctx.deterministic)
-        d_bias = bias_gradient(problem, d_out) if ctx.needs_input_grad[4] else None
-        return dq, dk, dv, None if threshold is None else d_theta, d_bias, None, None
+        return gradients_once(ctx, d_out) if torch.is_grad_enabled() else gradients(ctx, d_out)
+
+
+# apply of PyTorch's class in C: the one in Python looks for functorch, which is not there in plain eager mode
+light_apply = super(torch.autograd.Function, Attention).apply
+
+
+def gradients(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of all that `Attention.forward` takes."""
+    q, k, v, threshold, mask, key_lengths, key_starts, seed = ctx.saved_tensors
+    queries, keys, options, left, right, memo, deterministic = ctx.rest
+    rest: tuple[Any, ...] = *options, key_starts, left, right, memo
+    problem = Problem(q, k, v, threshold, key_lengths, mask, queries, keys, seed, *rest)
+    d_bias = bias_gradient(problem, d_out) if ctx.needs_input_grad[4] else None
+    return *backward(problem, d_out, deterministic), d_bias, None, None
+
+
+gradients_once = once_differentiable(gradients)
 
 
 def relu_attention_packed(
@@ -170,7 +222,7 @@ def relu_attention_packed(
     else:
         problem = Problem.of_operator(*tensors, *options, None, None, None)
         if wants_gradient(q, k, v, threshold):
-            out = Attention.apply(q, k, v, threshold, None, problem, deterministic)
+            out = light_apply(q, k, v, threshold, None, problem, deterministic)
         else:
             out = forward(problem)[0]
     return out.squeeze(0).transpose(0, 1)

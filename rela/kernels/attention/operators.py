@@ -96,7 +96,9 @@ def relu_attention_backward(
     options: tuple[Any, ...] = seed, scale, activation, causal, dropout, key_starts, left, right
     problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *packed, *options)
     d_bias = bias_gradient(problem, d_out) if wants_bias else q.new_empty(0)
-    return *backward(problem, d_out, deterministic), d_bias
+    dq, dk, dv, d_theta = backward(problem, d_out, deterministic)
+    assert dq is not None
+    return dq, dk, dv, q.new_empty(0) if d_theta is None else d_theta, d_bias
 
 
 def relu_attention_decode(

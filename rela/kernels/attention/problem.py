@@ -64,6 +64,12 @@ def memo_of(*key: Any) -> dict[Any, Any]:
     return memo
 
 
+def heads_last(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An unwritten [B, H, N, D] that lies in memory as [B, N, H, D], so that merging the heads is a view."""
+    _, H, N, D = shape
+    return torch.empty_strided(shape, (N * H * D, D, H * D, 1), dtype=dtype, device=device)
+
+
 @dataclass(eq=False, slots=True)
 class Problem:
     """Tensors and options of one attention call.
@@ -218,10 +224,8 @@ class Problem:
 
     def like_queries(self, dtype: torch.dtype) -> Tensor:
         """An unwritten [B, H, T, D] that lies in memory as [B, T, H, D]."""
-        B, H, T, D = self.q.shape
-        return torch.empty(B, T, H, D, dtype=dtype, device=self.q.device).transpose(1, 2)
+        return heads_last(self.q.shape, dtype, self.q.device)
 
     def like_keys(self) -> Tensor:
         """An unwritten [B, Hk, S, D] that lies in memory as [B, S, Hk, D]."""
-        B, H, S, D = self.k.shape
-        return torch.empty(B, S, H, D, dtype=self.k.dtype, device=self.k.device).transpose(1, 2)
+        return heads_last(self.k.shape, self.k.dtype, self.k.device)

@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from rela.kernels.attention.problem import Problem, ceil_div
+from rela.kernels.attention.problem import Problem, ceil_div, heads_last
 from rela.kernels.attention.tiles import HopperGradientTiles
 from rela.kernels.hopper.dropout import rectified_kept
 from rela.kernels.hopper.forward import clear_rows, rectified
@@ -46,31 +46,27 @@ def async_add_shared_to_global(tensor_desc, coord, src, _semantic=None):
 ROWS = 64  # keys of a warpgroup, and both sides of its share of a tile of dQ
 
 
-def backward(problem: Problem, d_out: Tensor, tiles: HopperGradientTiles) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dQ, dK, dV and the partial sums of −dθ, [B, H, parts]."""
-    plan = ("hopper backward", tiles, d_out.stride(), d_out.dtype)
-    run = problem.memo.get(plan)
-    if run is None:
-        run = problem.memo[plan] = planned(problem, tiles)
-    return run(problem, d_out)
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""dQ, dK, dV and, where there is a θ, the partial sums of −dθ, [B, H, parts]."""
 
 
-def planned(
-    problem: Problem, tiles: HopperGradientTiles
-) -> Callable[[Problem, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]:
+def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, Tensor], Gradients]:
     """A function for the gradients of this problem, and of all that differ from it in their numbers alone."""
-    (B, H, _, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
+    (B, H, T, D), (_, Hk, S, _) = problem.q.shape, problem.k.shape
+    keys, kind, device = problem.k.shape, problem.q.dtype, problem.q.device
     n_s = ceil_div(S, 2 * ROWS)
     parts = 0 if problem.threshold is None else 2 * n_s
     start = Launch(backward_kernel, (n_s * Hk * B,), constants(problem, tiles), tiled(problem, tiles))
     fixed = numbers_of(problem)
 
-    def run(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        dq, dk, dv = problem.like_queries(torch.float32).zero_(), problem.like_keys(), problem.like_keys()
-        d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=dq.device)
+    def run(problem: Problem, d_out: Tensor) -> Gradients:
+        dq = torch.zeros((B, T, H, D), dtype=torch.float32, device=device).transpose(1, 2)
+        dk, dv = heads_last(keys, kind, device), heads_last(keys, kind, device)
+        d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=device) if parts else None
         tables = intervals(problem, of_keys=True), dropout_numbers(problem), mask_words(problem, of_keys=True)
-        start(*tensors(problem, d_out, dq, dk, dv, d_theta, *tables, addressable_bias(problem)), *fixed)
-        return dq.to(problem.q.dtype), dk, dv, d_theta
+        given = d_out, dq, dk, dv, dq if d_theta is None else d_theta, *tables, addressable_bias(problem)
+        start(*tensors(problem, *given), *fixed)
+        return dq.to(kind), dk, dv, d_theta
 
     return run
 

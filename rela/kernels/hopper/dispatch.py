@@ -3,6 +3,7 @@
 This module imports neither Gluon nor a kernel until a problem fits, so that the package works without either.
 """
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -100,20 +101,26 @@ def gradient_tiles(problem: Problem) -> HopperGradientTiles:
     return HopperGradientTiles(queries=64, stages=2, prefetch=False)
 
 
-def forward(problem: Problem, rows: tuple[Tensor, ...] | None = None) -> Tensor:
-    """The context of a problem that fits; `rows` become its row statistics, if given."""
+def planned_forward(
+    problem: Problem, statistics: bool = False
+) -> Callable[[Problem, tuple[Tensor, ...] | None], Tensor]:
+    """A function for the context of problems like one that fits; `rows` given to it become their row statistics."""
     from rela.kernels.hopper import forward as hopper_forward
 
-    return hopper_forward.forward(problem, forward_tiles(problem), rows)
+    return hopper_forward.planned(problem, forward_tiles(problem), statistics)
 
 
-def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dQ, dK, dV and the partial sums of −dθ, [B, H, parts], of a problem that fits."""
-    from rela.kernels.hopper import backward as hopper_backward
+def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """dQ, dK, dV and, where there is a θ, the partial sums of −dθ, [B, H, parts], of a problem that fits."""
+    layout = "hopper backward", d_out.stride(), d_out.data_ptr() % 16
+    kept = problem.memo.get(layout)
+    if kept is None:
+        from rela.kernels.hopper import backward as hopper_backward
 
-    if not has_descriptor(d_out):
-        d_out = d_out.contiguous()
-    return hopper_backward.backward(problem, d_out, gradient_tiles(problem))
+        kept = has_descriptor(d_out), hopper_backward.planned(problem, gradient_tiles(problem))
+        problem.memo[layout] = kept
+    fits, run = kept
+    return run(problem, d_out if fits else d_out.contiguous())
 
 
 def decode_parts(problem: Problem, parts: Tensor) -> None:

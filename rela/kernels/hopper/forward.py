@@ -9,6 +9,7 @@ alone decides.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 from triton.experimental import gluon
@@ -21,22 +22,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from rela.kernels.attention.problem import Problem, ceil_div, processors
+from rela.kernels.attention.problem import Problem, ceil_div, heads_last, processors
 from rela.kernels.attention.tiles import HopperTiles
 from rela.kernels.hopper.dropout import rectified_kept
 from rela.kernels.hopper.mask import load_words, not_hidden, seen_only
 from rela.kernels.hopper.statistics import better, bits_of_groups, observe, rectified_counted, store_statistics
 from rela.kernels.hopper.tables import addressable_bias, dropout_numbers, has_intervals, intervals, mask_words, repeats
 from rela.kernels.launch import Launch, Tiles, described
-
-
-def forward(problem: Problem, tiles: HopperTiles, rows: tuple[Tensor, ...] | None = None) -> Tensor:
-    """The context, [B, H, T, D] in memory as [B, T, H, D]; `rows` become non-zeros, argmax and largest, if given."""
-    plan = ("hopper forward", tiles, rows is not None)
-    run = problem.memo.get(plan)
-    if run is None:
-        run = problem.memo[plan] = planned(problem, tiles, rows is not None)
-    return run(problem, rows)
 
 
 def planned(
@@ -47,11 +39,17 @@ def planned(
     programs = min(ceil_div(T, 2 * tiles.rows) * H * B, processors(problem.q.device))
     start = Launch(forward_kernel, (programs,), constants(problem, tiles, statistics), tiled(problem, tiles))
     fixed = numbers_of(problem)
+    shape, kind, device = problem.q.shape, problem.q.dtype, problem.q.device
+    limits = problem.key_lengths, problem.mask, problem.seed
+    plain = not statistics and not has_intervals(problem) and all(limit is None for limit in limits)
 
     def run(problem: Problem, rows: tuple[Tensor, ...] | None) -> Tensor:
-        out = problem.like_queries(problem.q.dtype)
-        tables = intervals(problem, of_keys=False), dropout_numbers(problem), mask_words(problem, of_keys=False)
-        start(*tensors(problem, out, rows, *tables, addressable_bias(problem)), *fixed)
+        out = heads_last(shape, kind, device)
+        tables: tuple[Any, ...] = None, None, None, None
+        if not plain:
+            tables = intervals(problem, of_keys=False), dropout_numbers(problem), mask_words(problem, of_keys=False)
+            tables = *tables, addressable_bias(problem)
+        start(*tensors(problem, out, rows, *tables), *fixed)
         return out
 
     return run

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("triton")
-from rela.kernels.attention.functional import relu_attention
+from rela.kernels.attention.functional import relu_attention, relu_attention_decode, repeatable
 from tests.kernels.attention.attention_cases import SCALE, assert_right, qkv
 from tests.kernels.exactness import DEVICE, draw
 
@@ -32,6 +32,44 @@ def test_second_derivatives_are_an_error_and_not_zero():
     (dq,) = torch.autograd.grad(relu_attention(q, k, v, scale=SCALE).square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dq.sum().backward()
+
+
+def test_a_repeated_call_is_the_call_of_its_tensors(memory_as_it_is):
+    """What was derived from one call serves others of its layout: other numbers, the same options; with gradients."""
+    options = {"scale": SCALE, "activation": "relu", "causal": True, "window": (9, None)}
+    calls = [
+        (*qkv(T=20, S=24, H=4, Hk=2), draw(4, seed=5 + n), draw(1, 4, 20, 24, seed=n), torch.tensor([24, 20 - n]), None)
+        for n in range(2)
+    ]
+    calls = [tuple(x if x is None else x.to(DEVICE) for x in call) for call in calls]
+    plain = repeatable(*calls[0], **options, gradient=False, decoding=False)
+    learning = repeatable(*calls[0], **options, gradient=True, decoding=False)
+    for q, k, v, threshold, mask, lengths, starts in calls:
+        limits = {"threshold": threshold, "mask": mask, "key_lengths": lengths}
+        inputs = [x.clone().requires_grad_() for x in (q, k, v, threshold, mask)]
+        out = learning(*inputs, lengths, starts)
+        assert torch.equal(out, relu_attention(q, k, v, **options, **limits))
+        assert torch.equal(out, plain(q, k, v, threshold, mask, lengths, starts))
+        again = [x.clone().requires_grad_() for x in (q, k, v, threshold, mask)]
+        given = {"threshold": again[3], "mask": again[4], "key_lengths": lengths}
+        slopes = draw(*out.shape, seed=7)
+        wanted = torch.autograd.grad(relu_attention(*again[:3], **options, **given), again, slopes)
+        for one, other in zip(torch.autograd.grad(out, inputs, slopes), wanted, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_a_repeated_call_decodes():
+    q, k, v = qkv(T=1, S=300)
+    options = {"scale": SCALE, "activation": "relu", "causal": False}
+    run = repeatable(q, k, v, None, None, None, None, **options, window=(None, None), gradient=False, decoding=True)
+    for n in range(2):
+        assert torch.equal(run(q + n, k, v, None, None, None, None), relu_attention_decode(q + n, k, v, **options))
+
+
+def test_what_has_to_be_copied_first_is_not_repeated():
+    q, k, v = (draw(1, 2, 24, 33, seed=seed).mT for seed in range(3))
+    options = {"scale": SCALE, "activation": "relu", "causal": False, "window": (None, None)}
+    assert repeatable(q, k, v, None, None, None, None, **options, gradient=False, decoding=False) is None
 
 
 def test_eager_calls_and_operators_give_the_same(memory_as_it_is):
