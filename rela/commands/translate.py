@@ -112,10 +112,7 @@ def translate(
         "precision": precision,
         "engine": engine,
     }
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
-    if unused and not options.get("sampling", translator.config.decode.sampling):
-        raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
+    options = search_options(given, translator.config.decode.sampling)
     if on is not None:
         from rela.commands.ray_jobs import TranslateRows, refuse_on_ray, write_on_ray
 
@@ -163,6 +160,15 @@ def translate(
             line = sources.take()
             for rank, item in enumerate(group):
                 write(line_of(number, rank, line, item))
+
+
+def search_options(given: dict[str, Any], sampling: bool) -> dict[str, Any]:
+    """The options that were given; those that only sampling reads are refused without it."""
+    options = {name: value for name, value in given.items() if value is not None}
+    unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
+    if unused and not options.get("sampling", sampling):
+        raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
+    return options
 
 
 def write_resumable(
