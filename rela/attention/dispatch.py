@@ -312,9 +312,7 @@ def attend_with_statistics(
         from rela.kernels.attention.functional import relu_attention_with_statistics
 
         context, *rows = relu_attention_with_statistics(
-            q,
-            k,
-            v,
+            *of_one_size(q, k, v),
             scale=plan.scale,
             activation=kind.weights,
             causal=plan.causal,
@@ -324,7 +322,7 @@ def attend_with_statistics(
             window=plan.sides,
             mask=four_dimensional(mask),
         )
-        return context, RowStatistics(*rows)
+        return context[..., : v.size(-1)], RowStatistics(*rows)
     allowed, bias = all_limits(plan, q, k, options)
     context, weights = reference.attend(q, k, v, kind.weights, plan.scale, allowed, bias, threshold, 0.0)
     return context, row_statistics(weights.detach(), allowed)
@@ -365,8 +363,18 @@ def all_limits(plan: Plan, q: Tensor, k: Tensor, options: Options) -> tuple[Tens
     return combine_masks(options.mask, *limits)
 
 
+def of_one_size(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of the larger of two head sizes: zeros behind q and k change no score, those behind v are cut off."""
+    more = v.size(-1) - q.size(-1)
+    if more > 0:
+        return F.pad(q, (0, more)), F.pad(k, (0, more)), v
+    return (q, k, F.pad(v, (0, -more))) if more else (q, k, v)
+
+
 def fused(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
-    """One call of the fused kernels."""
+    """One call of the fused kernels, which know one head size."""
+    if v.size(-1) != q.size(-1):
+        return fused(plan, *of_one_size(q, k, v), options)[..., : v.size(-1)]
     assert plan.kernel is not None
     theta = per_head(options.threshold, q)
     return plan.kernel(
@@ -389,6 +397,8 @@ def fused(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tens
 
 def decoded(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
     """One call of the fused kernel for few queries."""
+    if v.size(-1) != q.size(-1):
+        return decoded(plan, *of_one_size(q, k, v), options)[..., : v.size(-1)]
     assert plan.kernel is not None
     return plan.kernel(
         q,

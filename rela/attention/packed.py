@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rela.attention import checks, paths, reference
-from rela.attention.dispatch import dropout_seed, per_head, why_not_fused
+from rela.attention.dispatch import dropout_seed, of_one_size, per_head, why_not_fused
 from rela.attention.kinds import Kind, kind_without_norm
 from rela.packing import Packing, allowed_pairs
 
@@ -87,10 +87,11 @@ def attend_sentences(
         from rela.kernels.attention.functional import relu_attention_packed, simplex_attention_packed
 
         options: dict[str, Any] = {"scale": scale, "activation": kind.weights, "causal": causal, "dropout": dropout}
-        seed = dropout_seed(q, dropout)
+        options["seed"] = dropout_seed(q, dropout)
+        tensors = *of_one_size(q, k, v), queries, keys
         if paths.is_simplex(kind.weights):
-            return simplex_attention_packed(q, k, v, queries, keys, **options, seed=seed)
-        return relu_attention_packed(q, k, v, queries, keys, **options, threshold=per_head(threshold, q), seed=seed)
+            return simplex_attention_packed(*tensors, **options)[..., : v.size(-1)]
+        return relu_attention_packed(*tensors, **options, threshold=per_head(threshold, q))[..., : v.size(-1)]
     if backend == "auto" and flash_softmax_serves(q, v, kind):
         return flash_softmax(q, k, v, queries, keys, causal, scale, dropout)
     return through_padding(q, k, v, queries, keys, kind.weights, causal, scale, threshold, dropout, wide)

@@ -117,10 +117,9 @@ def why_not_fused(call: Call) -> str | None:
         return "Triton is not installed"
     if call.dtype not in TYPES:
         return f"the fused kernel takes float32, bfloat16 and float16, and q is {call.dtype}"
-    if call.size > LARGEST_HEAD:
-        return f"the fused kernel takes head sizes up to {LARGEST_HEAD}, and q has {call.size}"
-    if call.value_size != call.size:
-        return f"the fused kernel takes one head size, and q has {call.size}, v {call.value_size}"
+    for name, size in (("q", call.size), ("v", call.value_size)):
+        if size > LARGEST_HEAD:
+            return f"the fused kernel takes head sizes up to {LARGEST_HEAD}, and {name} has {size}"
     if projected and call.mask not in (None, torch.bool):
         return f"the fused kernel of {call.weights} takes boolean masks, and this one is {call.mask}"
     if call.mask == torch.float64:

@@ -77,6 +77,37 @@ def test_dense(weights: str, options: str):
     assert_same(fused, gradients(rela.attend(q, k, v, backend="reference", **call), q, k, v))
 
 
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+@pytest.mark.parametrize("value_size", [7, 40])
+def test_values_of_another_size(value_size: int, monkeypatch: pytest.MonkeyPatch):
+    """Dense, on the simplex, decoded, packed and with statistics: on the fused path, and what the equation gives."""
+    q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, value_size, seed=2)
+    for kind in ("relu", "sparsemax"):
+        fused, plain = (
+            gradients(rela.attend(q, k, v, kind=kind, causal=True, backend=backend), q, k, v)
+            for backend in ("triton", "reference")
+        )
+        assert fused[0].shape == (2, 4, 3, value_size)
+        assert_same(fused, plain)
+    fused, plain = (
+        rela.attend_with_statistics(q, k, v, causal=True, backend=backend) for backend in ("triton", "reference")
+    )
+    assert_close(fused[0], plain[0])
+    assert torch.equal(fused[1].argmax, plain[1].argmax)
+    monkeypatch.setattr(paths, "FEWEST_DECODE_KEYS", 1)
+    with torch.no_grad():
+        decoded, plain = (rela.attend(q[:, :, :1], k, v, backend=backend) for backend in ("triton", "reference"))
+    assert_close(decoded, plain)
+    monkeypatch.setattr(packed, "why_not_fused", lambda *_, **__: None)
+    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
+    cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32) for cu in ([0, 1, 3], [0, 3, 5]))
+    fused, plain = (
+        rela.attend_packed(q, k, v, cu_q, cu_k, 2, 3, backend=backend) for backend in ("triton", "reference")
+    )
+    assert_close(fused, plain)
+
+
 SIMPLEX_OPTIONS = [name for name in OPTIONS if name != "number" and not name.startswith("bias")]
 
 
@@ -325,7 +356,8 @@ def test_reasons_on_a_gpu():
     assert "takes float32, bfloat16 and float16, and q is torch.float64" in ask(torch.float64)
     assert "head sizes up to 256, and q has 257" in ask(size=257)
     assert ask(mask=torch.zeros(2, 2, device="cuda")) is None
-    assert "one head size, and q has 64, v 32" in ask(v=torch.zeros(1, 1, 2, 32, device="cuda"))
+    assert ask(v=torch.zeros(1, 1, 2, 32, device="cuda")) is None
+    assert "head sizes up to 256, and v has 300" in ask(v=torch.zeros(1, 1, 2, 300, device="cuda"))
 
 
 def packings(device: str) -> tuple[Packing, Packing]:

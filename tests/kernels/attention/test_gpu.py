@@ -7,6 +7,8 @@ import torch
 
 pytest.importorskip("triton")
 
+import rela
+from rela.attention.dispatch import dropout_seed
 from rela.kernels.attention.functional import relu_attention, relu_attention_decode, relu_attention_packed
 from rela.packing import Packing
 from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw, recorded, reference, seen_by
@@ -53,6 +55,82 @@ def test_random_cases(case):
     def plain(q, k, v, threshold=None):
         seen = seen_by(q, k, **visibility)
         return reference(q, k, v, threshold, scale=0.25, activation=activation, seen=seen)
+
+    assert_as_exact_as(fused, plain, *inputs)
+
+
+def laid_out(x: torch.Tensor, how: str) -> torch.Tensor:
+    """x [B, H, N, D] as it lies in memory: heads first, heads last, or rows of one number more than they have."""
+    if how == "heads last":
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    return torch.nn.functional.pad(x, (0, 1))[..., :-1] if how == "unaligned" else x
+
+
+def random_limits(choose: random.Random, generator: torch.Generator, B: int, S: int) -> dict[str, object]:
+    """What hides keys, and the kind."""
+    limits: dict[str, object] = {"causal": choose.random() < 0.4, "kind": choose.choice(["relu"] * 3 + ["relu2"])}
+    if choose.random() < 0.3:
+        limits["key_lengths"] = torch.randint(0, S + 1, (B,), generator=generator).to(DEVICE)
+    if choose.random() < 0.3:
+        limits["key_starts"] = torch.randint(0, S // 2, (B,), generator=generator).to(DEVICE)
+    if choose.random() < 0.3:
+        limits["window"] = (choose.choice([None, 0, 50]), choose.choice([None, 0, 30]))
+    return limits
+
+
+@pytest.mark.parametrize("case", range(CASES))
+def test_random_combinations_of_all_options(case):
+    """The public call: lengths, starts, window, mask, bias, groups, θ, dropout, type, strides, both head sizes."""
+    choose = random.Random(5000 + case)
+    generator = torch.Generator().manual_seed(case)
+
+    def maybe(share: float) -> bool:
+        return choose.random() < share
+
+    dtype = choose.choice([torch.bfloat16, torch.bfloat16, torch.float16, torch.float32])
+    D = choose.choice([32, 48, 64, 64, 64, 80, 96, 128, 128, 160, 256])
+    Dv = choose.choice([16, 64, 128]) if maybe(0.15) else D
+    B, Hk, group = choose.randint(1, 3), choose.randint(1, 2), choose.choice([1, 1, 2, 4])
+    H, rate = Hk * group, 0.5 if maybe(0.25) else 0.0  # a rate whose factor rounds nothing
+    T, S = choose.choice([1, 130, 300]), choose.choice([140, 200, 250] if rate else [140, 300, 500])
+    limits = random_limits(choose, generator, B, S)
+    shapes = (B, H, T, D), (B, Hk, S, D), (B, Hk, S, Dv)
+    ways = "heads first", "heads last", "unaligned"
+    inputs = [
+        laid_out(on_a_grid(*shape, dtype=dtype, generator=generator), choose.choice(ways)).detach() for shape in shapes
+    ]
+    names: list[str] = []
+    if maybe(0.3):
+        inputs.append(on_a_grid(H, dtype=dtype, generator=generator))
+        names.append("threshold")
+    if maybe(0.5):
+        shape = [n if maybe(0.7) else 1 for n in (B, H, T, S)]
+        hidden = torch.rand(shape, generator=generator).to(DEVICE) < 0.3
+        if maybe(0.5):
+            limits["mask"] = ~hidden
+        else:
+            inputs.append(on_a_grid(*shape, dtype=dtype, generator=generator).masked_fill(hidden, -torch.inf))
+            names.append("mask")
+    kept = None
+    if rate:
+        torch.manual_seed(case)
+        seed = dropout_seed(inputs[0], rate)
+        ones = torch.ones(B, H, T, S, device=DEVICE), torch.ones(B, H, S, S, device=DEVICE)
+        kept = relu_attention(
+            *ones, torch.eye(S, device=DEVICE).expand(B, H, S, S), scale=1 / S, dropout=rate, seed=seed
+        )
+
+    def fused(q, k, v, *more):
+        torch.manual_seed(case)
+        options = {**limits, **dict(zip(names, more, strict=True)), "dropout": rate, "scale": 0.25}
+        return rela.attend(q, k, v, backend="triton", **options)
+
+    def plain(q, k, v, *more):
+        given = {**limits, **dict(zip(names, more, strict=True))}
+        weights = rela.attention_weights(q, k, scale=0.25, **given)
+        if kept is not None:
+            weights = weights * kept.to(weights.dtype)
+        return weights @ v.repeat_interleave(group, dim=1)
 
     assert_as_exact_as(fused, plain, *inputs)
 
