@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--resumable", action="store_true", help="start a run that may not fit, and stop it with a checkpoint"
     )
-    run.add_argument("--retry", action="store_true", help="do failed runs again")
+    run.add_argument("--retry", action="store_true", help="do runs again that failed or have no analysis")
     run.add_argument("--workers", type=int, default=1, help="so many processes share the runs and the device")
     run.add_argument("--workers-of", type=int, help=argparse.SUPPRESS)  # one of so many processes,
     run.add_argument("--started", type=float, help=argparse.SUPPRESS)  # whose time counts from here
@@ -72,6 +72,9 @@ def do_run(given: argparse.Namespace) -> None:
 
     if given.workers < 1:
         raise ValueError(f"--workers is {given.workers}; wanted at least 1")
+    # By default each process has a thread for every core of the machine, of which a container may have few:
+    # the analysis of three runs side by side then took minutes where it takes seconds.
+    os.environ.setdefault("OMP_NUM_THREADS", "4")
     with others(0 if given.workers_of else given.workers - 1, sys.argv[1:], STARTED):
         run_alone(given)
 

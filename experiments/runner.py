@@ -32,6 +32,7 @@ from rela.config import Config, load_config, to_dict
 from rela.data.shards import VOCABULARY, ids_folder, vocabulary_path
 from rela.decoding.translate import Translator
 from rela.device import pick_device
+from rela.files import write_text
 from rela.model.folder import halved, load_folder, save_folder, unique_weights
 from rela.training.trainer import train
 
@@ -40,6 +41,8 @@ MARGIN = 1.05
 SLOWER_BY_A_WORKER = 0.2
 """A run takes so much longer for each one beside it, until a row says it better."""
 CURVE_POINTS = 100
+RESULT = "result.json"
+"""In a run's folder: what earlier commands measured of it."""
 PACKAGES = ("torch", "triton", "sacrebleu", "sentencepiece", "numpy")
 
 
@@ -67,7 +70,7 @@ class Options:
     resumable: bool = False
     """Start a run that may not fit; it stops when the time is over and goes on with the next command."""
     retry: bool = False
-    """Do failed runs again."""
+    """Do runs again that failed, or whose attention was not measured."""
     workers: int = 1
     """So many processes share the grid and the device, this one among them."""
 
@@ -79,7 +82,8 @@ class Result:
     training: Row = field(default_factory=dict)
     scores: Row | None = None
     analysis: Row | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float | None] = field(default_factory=dict)
+    """By stage, over all commands that worked at it; None where one of them was killed."""
     parameters: int | None = None
     error: dict[str, str] | None = None
 
@@ -117,7 +121,7 @@ def do_if_left(run: Run, grid: Grid, options: Options, deadline: float, say: Cal
     rows = read_rows(path)
     config = configuration(run, options)
     before = row_of(rows, run.id, to_dict(config), options.limit)
-    if before is not None and not (options.retry and before["error"]):
+    if before is not None and not (options.retry and (before["error"] or lacks_analysis(before, run))):
         return None
     left = deadline - time.monotonic()
     needed = MARGIN * expected_seconds(run, config, rows, grid, options.workers)
@@ -138,6 +142,11 @@ def do_if_left(run: Run, grid: Grid, options: Options, deadline: float, say: Cal
     return row
 
 
+def lacks_analysis(row: Row, run: Run) -> bool:
+    """Whether a run that is done was cut before its attention was measured."""
+    return run.task.analysis is not None and row["analysis"] is None
+
+
 def configuration(run: Run, options: Options) -> Config:
     """What a run trains, its paths as the repository names them."""
     return read_config(run.task.config, (*run.overrides, *options.overrides))
@@ -155,8 +164,8 @@ def expected_seconds(run: Run, config: Config, rows: Sequence[Row], grid: Grid, 
     Without one it is what the grid says, by as much longer or shorter as other variations of the task were.
     """
     alike = [row for row in rows if row["task"] == run.task_name and row.get("workers", 1) == workers]
-    finished = [row for row in alike if row["variation"] in grid.variations]
-    took = [(row["variation"], full_seconds(row, config)) for row in finished if not row["error"]]
+    timed = [row for row in alike if row["variation"] in grid.variations and None not in row["seconds"].values()]
+    took = [(row["variation"], full_seconds(row, config)) for row in timed if not row["error"]]
     if like := [seconds for name, seconds in took if name == run.variation_name]:
         return max(like)
     slowness = [seconds / grid.variations[name].seconds for name, seconds in took]
@@ -183,21 +192,22 @@ def missing_file(run: Run, config: Config, options: Options) -> Path | None:
 def do(run: Run, config: Config, options: Options, deadline: float, say: Callable[[str], None]) -> Row:
     """Train, evaluate and analyse; an error ends the run and stands in its row, with what was measured before."""
     folder = options.runs / run.id.replace("/", "-")
-    result = Result()
+    result = earlier_result(folder)
     stage = "training"
     say(f"{run.id}: training in {folder}")
     try:
-        with stopwatch(result, stage):
+        with stopwatch(result, stage, folder):
             model = train_model(config, options, folder, deadline)
-        say(f"{run.id}: trained in {result.seconds[stage]:.0f} s")
+        say(f"{run.id}: trained")
         stage = "evaluation"
-        with stopwatch(result, stage):
-            translator = Translator.load(model)
-            result.parameters = sum(translator.model.parameter_counts().values())
-            result.scores = scores(translator, run.task, options.data, options.limit)
+        translator = Translator.load(model)
+        result.parameters = sum(translator.model.parameter_counts().values())
+        if result.scores is None:
+            with stopwatch(result, stage, folder):
+                result.scores = scores(translator, run.task, options.data, options.limit)
         stage = "analysis"
         if run.task.analysis is not None:
-            with stopwatch(result, stage):
+            with stopwatch(result, stage, folder):
                 result.analysis = attention(translator, run.task.analysis, run.task.gold, options.data, options.limit)
         if options.keep_model is not None:
             keep_model(model, options.keep_model / folder.name)
@@ -302,7 +312,7 @@ def make_row(run: Run, config: Config, options: Options, result: Result) -> Row:
         "scores": result.scores,
         "analysis": result.analysis,
         "workers": options.workers,
-        "seconds": {stage: round(seconds, 1) for stage, seconds in result.seconds.items()},
+        "seconds": {stage: rounded(seconds) for stage, seconds in result.seconds.items()},
         "device": device_name(),
         "versions": versions(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -336,7 +346,8 @@ def summary(row: Row) -> str:
     if row["error"]:
         return "failed in {stage}: {message}".format(**row["error"])
     bleu = ", ".join(f"{name} {found['bleu']['value']:.2f}" for name, found in row["scores"].items())
-    times = ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in row["seconds"].items())
+    known = {stage: seconds for stage, seconds in row["seconds"].items() if seconds is not None}
+    times = ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in known.items())
     return f"BLEU {bleu}; {times}"
 
 
@@ -390,14 +401,35 @@ def device_works() -> bool:
         return False
 
 
+def earlier_result(folder: Path) -> Result:
+    """What earlier commands measured of a run; its time of training is unknown if one of them was killed."""
+    path = folder / RESULT
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Result(scores=found["scores"], seconds=found["seconds"])
+    return Result(seconds={"training": None} if folder.exists() else {})
+
+
 @contextlib.contextmanager
-def stopwatch(result: Result, stage: str) -> Iterator[None]:
-    """Note how long a stage took, also one that failed."""
-    started = time.monotonic()
+def stopwatch(result: Result, stage: str, folder: Path) -> Iterator[None]:
+    """Add how long a stage took, also one that failed, and keep what is known of the run in its folder."""
+    started, before = time.monotonic(), result.seconds.get(stage, 0.0)
+    keep_result(replace(result, seconds=result.seconds | {stage: None}), folder)  # what a kill leaves
     try:
         yield
     finally:
-        result.seconds[stage] = time.monotonic() - started
+        result.seconds[stage] = None if before is None else before + time.monotonic() - started
+        keep_result(result, folder)
+
+
+def keep_result(result: Result, folder: Path) -> None:
+    """Write for the next command what this one measured; nothing before training has made the folder."""
+    if folder.exists():
+        write_text(folder / RESULT, json.dumps({"scores": result.scores, "seconds": result.seconds}))
+
+
+def rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 @contextlib.contextmanager

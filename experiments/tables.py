@@ -13,6 +13,8 @@ from experiments.rows import Row
 MAIN = "en-de"
 """The task of Table 1 and section 5.2."""
 TYPES = ("encoder", "decoder", "cross")
+OURS = {"relu2-g": "ReLU² with the gated norm (ours)"}
+"""Settings beside those of Table 1."""
 LANGUAGES = {"de": "De", "en": "En", "fi": "Fi", "fr": "Fr", "ro": "Ro", "zh": "Zh"}
 Load = Callable[[str], Cells]
 """The cells of an experiment by its name."""
@@ -58,13 +60,24 @@ def paper_rows(cells: Cells) -> dict[int, Cell]:
     return {number: numbered[number] for number in paper.TABLE_1}
 
 
+def named_settings(cells: Cells) -> list[tuple[str, Cell]]:
+    """The settings of Table 1 and ours beside them, with their names."""
+    published = [(paper.TABLE_1[number][0], cell) for number, cell in paper_rows(cells).items()]
+    return [*published, *own_settings(cells)]
+
+
+def own_settings(cells: Cells) -> list[tuple[str, Cell]]:
+    """The settings that the paper does not have, with their names."""
+    return [(name, cells[MAIN, variation]) for variation, name in OURS.items() if (MAIN, variation) in cells]
+
+
 def test_sets(cells: Sequence[Cell]) -> list[str]:
     """The test sets of the rows, in their order."""
     return list(dict.fromkeys(test for cell in cells for row in cell.finished for test in row["scores"]))
 
 
 def table_1(load: Load) -> str:
-    """BLEU of the thirteen settings; in brackets the difference from softmax, ours from ours and theirs from theirs."""
+    """BLEU of the settings; in brackets the difference from softmax, ours from ours and theirs from theirs."""
     cells = load("table1")
     softmax, theirs = cells[MAIN, "softmax"], paper.TABLE_1[1][1]
     tests = test_sets(list(cells.values())) or ["europarl", "newstest2014"]
@@ -76,6 +89,9 @@ def table_1(load: Load) -> str:
             published += f" ({signed(score - theirs, 1)})"
         ours = [cell.against(softmax, bleu(test)) for test in tests]
         lines.append([str(number), name, published, *ours, cell.against(softmax, validation_nll, 3), cell.count])
+    for name, cell in own_settings(cells):
+        ours = [cell.against(softmax, bleu(test)) for test in tests]
+        lines.append(["–", name, "–", *ours, cell.against(softmax, validation_nll, 3), cell.count])
     return markdown(["row", "attention", "paper, WMT14", *tests, "validation nll", "runs"], lines)
 
 
@@ -103,8 +119,8 @@ def table_2(load: Load) -> str:
 
 
 def tokens_per_second(row: Row) -> float | None:
-    """The median over training; None of a run that failed before its first step."""
-    speed: float | None = row["training"]["tokens_per_second"]
+    """The median over training; None of a run that shared the device, or failed before its first step."""
+    speed: float | None = row["training"]["tokens_per_second"] if row.get("workers", 1) == 1 else None
     return speed
 
 
@@ -159,9 +175,9 @@ def alignment(load: Load) -> str:
     """AER in percent of the best head and of the best layer, for every setting of Table 1."""
     columns = [(way, best) for best in ("best_head", "best_layer") for way in ("normal", "shifted")]
     lines = []
-    for number, cell in paper_rows(load("table1")).items():
+    for name, cell in named_settings(load("table1")):
         ours = [cell.text(error_rate(way, best, "aer")) for way, best in columns]
-        lines.append([paper.TABLE_1[number][0], *ours, cell.count])
+        lines.append([name, *ours, cell.count])
     head = ["attention", "best head, normal", "best head, shifted", "best layer, normal", "best layer, shifted", "runs"]
     return markdown(head, lines)
 
@@ -169,11 +185,11 @@ def alignment(load: Load) -> str:
 def attention(load: Load) -> str:
     """Sparsity, null rate, and how well the null rate tells true from shuffled pairs, for every setting of Table 1."""
     lines = []
-    for number, cell in paper_rows(load("table1")).items():
+    for name, cell in named_settings(load("table1")):
         sparsity = [cell.text(over_layers("sparsity", type), 3) for type in TYPES]
         nulls = [cell.text(over_layers(measure, "cross"), 3) for measure in ("null_rate", "null_rate_shuffled")]
         others = [cell.text(null_rate_auroc, 3), cell.text(over_layers("sink_mass", "cross"), 3)]
-        lines.append([paper.TABLE_1[number][0], *sparsity, *nulls, *others])
+        lines.append([name, *sparsity, *nulls, *others])
     head = ["attention", "sparsity: encoder", "decoder", "cross", "null rate of cross attention", "on shuffled pairs"]
     return markdown([*head, "AUROC of the null rate", "attention on `</s>`"], lines)
 

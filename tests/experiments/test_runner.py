@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import runner
 from experiments.grid import Grid
 from experiments.rows import Row, append_row, merge_rows, read_rows, same_settings
 from experiments.runner import Options, configuration, expected_seconds, run_grid, thinned, training_log
@@ -76,6 +77,7 @@ def test_expected_time_comes_from_rows(make_grid: MakeGrid) -> None:
     assert expected_seconds(rela, config, rows, grid) == 50  # twice the steps
     assert expected_seconds(softmax, config, rows, grid) == 50  # the grid's 100, by half too much for the other
     assert expected_seconds(softmax, config, [rows[0] | {"error": {"stage": "training"}}], grid) == 100
+    assert expected_seconds(rela, config, [rows[0] | {"seconds": {"training": None}}], grid) == 100  # unknown
 
 
 def test_a_run_that_is_stopped_goes_on(make_grid: MakeGrid, options: Options) -> None:
@@ -93,9 +95,36 @@ def test_a_run_that_is_stopped_goes_on(make_grid: MakeGrid, options: Options) ->
     (whole,) = run_grid(grid, elsewhere, time.monotonic(), quiet)
     (stopped,) = new
     assert stopped["error"] is whole["error"] is None
+    assert stopped["seconds"]["training"] > whole["seconds"]["training"] / 2  # of all commands, not of the last
     assert stopped["training"]["validation"] == whole["training"]["validation"]
     assert stopped["scores"] == whole["scores"]
     assert run_grid(grid, options, time.monotonic(), quiet) == []
+
+
+def test_scores_outlast_a_kill_in_the_analysis(
+    make_grid: MakeGrid, options: Options, now: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next command neither trains nor translates again, and knows how long both took."""
+
+    class Killed(BaseException): ...
+
+    def kill(*_: object) -> Row:
+        raise Killed
+
+    grid, options = make_grid(), replace(options, only=["rela-g"])
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "attention", kill)
+        with pytest.raises(Killed):
+            run_grid(grid, options, now, quiet)
+    (folder,) = (path for path in options.runs.iterdir() if path.is_dir() and path.name != ".claims")
+    kept = json.loads((folder / runner.RESULT).read_text())
+    monkeypatch.setattr(runner, "scores", kill)
+    (row,) = run_grid(grid, options, time.monotonic(), quiet)
+    assert row["scores"] == kept["scores"]
+    assert row["analysis"]["pairs"] == 10
+    assert row["seconds"]["training"] >= round(kept["seconds"]["training"], 1)
+    (folder / "log.jsonl").parent.mkdir(parents=True)
+    assert runner.earlier_result(folder).seconds == {"training": None}  # killed before anything was kept
 
 
 def test_a_failing_run_becomes_a_row_and_the_grid_goes_on(make_grid: MakeGrid, options: Options, now: float) -> None:
