@@ -184,7 +184,7 @@ def loss_of(module: JointModule, examples: Sequence[Example]) -> Tensor:
     source, source_inside = padded([example.source for example in examples])
     target, target_inside = padded([example.target for example in examples])
     there, back = module(source, target, source_inside, target_inside)
-    total = there.new_zeros(())
+    total: Tensor = there.new_zeros(())
     for found, parts in ((there, [one.there for one in examples]), (back, [one.back for one in examples])):
         wanted, counted = (tensor.to(found.device) for tensor in batch_targets(parts, tuple(found.shape[1:])))
         # 0 · log 0 is 0 here: what is outside a sentence is not wanted

@@ -228,11 +228,11 @@ def train_aligner(
     assert folder is not None
     with progress_bars() as progress:
         if len(aligners) == 1:
-            wanted = {"limit": limit or fit.TRAIN_PAIRS, "steps": steps or fit.STEPS}
-            alone = fit.fit(aligners[0], pairs, progress=progress, **wanted)
+            limit, steps = limit or fit.TRAIN_PAIRS, steps or fit.STEPS
+            alone = fit.fit(aligners[0], pairs, limit=limit, steps=steps, progress=progress)
         else:
-            wanted = {"limit": limit or joint_fit.TRAIN_PAIRS, "steps": steps or joint_fit.STEPS}
-            joint = joint_fit.fit_joint(aligners[0], aligners[1], pairs, progress=progress, **wanted)
+            limit, steps = limit or joint_fit.TRAIN_PAIRS, steps or joint_fit.STEPS
+            joint = joint_fit.fit_joint(aligners[0], aligners[1], pairs, limit=limit, steps=steps, progress=progress)
     if len(aligners) == 1:
         save_fitted(folder, alone.aligner)
         losses = ", ".join(f"{loss:.3f}" for loss in alone.losses)
