@@ -117,6 +117,13 @@ def test_newcomers_find_a_file_in_two_steps(file: str, name: str) -> None:
     assert name in definitions(ROOT / file)
 
 
+def test_every_package_is_among_the_folders() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    named = {page.parent.joinpath(target).resolve() for _, target in links(page)}
+    packages = {path.parent for path in (ROOT / "rela").glob("*/__init__.py")}
+    assert packages <= named, packages - named
+
+
 def test_the_layers_are_those_of_the_test() -> None:
     """docs/architecture.md lists the packages in the order that tests/test_layers.py checks."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## Who imports whom")[1]
