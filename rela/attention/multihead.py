@@ -295,6 +295,11 @@ class MultiheadAttention(nn.Module):
             check_cache(cache, query.size(0), self.num_kv_heads, self.head_dim)
             q = F.linear(query, self.projection_weights()[0], self.bias_parts()[0])
             return self.split(q, self.num_heads), cache.keys, cache.values
+        if cache is None and query is key is value and self.in_proj_weight is not None:
+            together = F.linear(query, self.in_proj_weight, self.in_proj_bias)  # [B, T, 3 · H · D]
+            together = together.view(*together.shape[:-1], 3, self.num_heads, self.head_dim)
+            q, k, v = together.permute(2, 0, 3, 1, 4).unbind(0)
+            return q, k, v
         flat_q, flat_k, flat_v = self.project_flat(query, key, value)
         q = self.split(flat_q, self.num_heads)
         k, v = self.split(flat_k, self.num_kv_heads), self.split(flat_v, self.num_kv_heads)
@@ -324,7 +329,9 @@ class MultiheadAttention(nn.Module):
 
     def finish(self, merged: Tensor, dtype: torch.dtype) -> Tensor:
         """The output norm on the concatenated heads, then W_o in `dtype`."""
-        return self.out_proj(merged if self.norm is None else self.norm(merged).to(dtype))
+        if self.norm is not None:
+            merged = self.norm(merged)
+        return self.out_proj(merged if merged.dtype == dtype else merged.to(dtype))
 
     def store_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
         """Store the sparsity penalty of this forward; its gradient moves the thresholds and nothing else."""

@@ -6,6 +6,8 @@ in at least float32 whatever z is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,8 +15,6 @@ from torch import Tensor, nn
 
 from rela.attention.checks import is_number, shape
 from rela.device import Device, triton_serves
-
-# Found, not imported. Asked here and not at the first call, which may be a compiler's trace.
 
 # Inside the root, so that z = 0 has the finite slope 1/√ε: 10³ stays far inside float16's range.
 EPSILON = 1e-6
@@ -70,8 +70,10 @@ class RMSNorm(nn.Module):
             uniform_xavier_(self.gate)
 
     def forward(self, z: Tensor) -> Tensor:
+        if triton_serves(z) and z.dim():
+            return fused_norm()(z, self.gain, self.gate, self.eps)  # which checks a layout once
         self.check(z)
-        return fused_or_plain(z, self.gain, self.gate, self.eps)
+        return rms_norm(z, self.gain, self.gate, self.eps)
 
     def check(self, z: Tensor) -> None:
         if z.dim() == 0 or z.size(-1) != self.gain.numel():
@@ -125,10 +127,9 @@ def uniform_xavier_(vector: Tensor) -> Tensor:
     return nn.init.uniform_(vector, -bound, bound)
 
 
-def fused_or_plain(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
-    """The Triton kernel on a CUDA device that has it, the equation elsewhere."""
-    if triton_serves(z):
-        from rela.kernels.layers import rms_norm as kernel
+@cache
+def fused_norm() -> Callable[..., Tensor]:
+    """The Triton kernel of `rms_norm`."""
+    from rela.kernels.layers import rms_norm as kernel
 
-        return kernel.rms_norm(z, gain, gate, eps)
-    return rms_norm(z, gain, gate, eps)
+    return kernel.rms_norm

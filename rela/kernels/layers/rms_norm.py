@@ -5,6 +5,7 @@ reads z again and recomputes r: one number a row is cheaper to compute than to k
 Blocks are [BN, P, W], as in row_blocks.py.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,16 +40,21 @@ def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor
     Statistics and arithmetic are in float32 whatever z is; the output has z's type. A row of zeros gives zeros and
     finite gradients. Differentiable in z, gain and gate.
     """
+    if not is_plain_eager(z):
+        check_widths(z, gain, gate)
+        return torch.ops.rela.gated_rms_norm(z, gain, gate, eps)
+    gated = gate is not None and gate.requires_grad
+    if torch.is_grad_enabled() and (z.requires_grad or gain.requires_grad or gated):
+        check_widths(z, gain, gate)
+        return Norm.apply(z, gain, gate, eps)
+    return gated_rms_norm(z, gain, gate, eps)
+
+
+def check_widths(z: Tensor, gain: Tensor, gate: Tensor | None) -> None:
     width = z.shape[-1]
     for name, parameter in (("gain", gain), ("gate", gate)):
         if parameter is not None and parameter.shape != (width,):
             raise ValueError(f"{name} has shape {list(parameter.shape)}, but z has width {width}")
-    if not is_plain_eager(z):
-        return torch.ops.rela.gated_rms_norm(z, gain, gate, eps)
-    gated = gate is not None and gate.requires_grad
-    if torch.is_grad_enabled() and (z.requires_grad or gain.requires_grad or gated):
-        return Norm.apply(z, gain, gate, eps)
-    return gated_rms_norm(z, gain, gate, eps)
 
 
 class Norm(torch.autograd.Function):
@@ -69,17 +75,30 @@ class Norm(torch.autograd.Function):
 
 
 def gated_rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
-    y = torch.empty(z.shape, dtype=z.dtype, device=z.device)
+    memo = memo_of("rms norm", layout_of(z), layout_of(gain), layout_of(gate))
+    run = memo.get("forward")
+    if run is None:
+        run = memo["forward"] = planned(z, gain, gate)
+    return run(z, gain, gate, eps)
+
+
+def planned(z: Tensor, gain: Tensor, gate: Tensor | None) -> Callable[..., Tensor]:
+    """A function that normalises z, and all that differ from it in their numbers alone."""
+    check_widths(z, gain, gate)
+    shape, kind, device = z.shape, z.dtype, z.device
     if not z.numel():
+        return lambda *given: torch.empty(shape, dtype=kind, device=device)
+    rows = as_rows(z)
+    plan = block_plan(rows)
+    launch = Launch(forward_kernel, (ceil_div(len(rows), plan["BN"]),), dict(plan))
+    copied, count, stride = rows.data_ptr() != z.data_ptr(), len(rows), rows.stride(0)
+
+    def run(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
+        y = torch.empty(shape, dtype=kind, device=device)
+        launch(as_rows(z) if copied else z, gain.contiguous(), contiguous(gate), y, eps, count, stride)
         return y
-    rows, gain, gate = as_rows(z), gain.contiguous(), contiguous(gate)
-    memo = memo_of("rms norm", layout_of(rows), layout_of(gain), layout_of(gate))
-    launch = memo.get("launch")
-    if launch is None:
-        plan = block_plan(rows)
-        launch = memo["launch"] = Launch(forward_kernel, (ceil_div(len(rows), plan["BN"]),), dict(plan))
-    launch(rows, gain, gate, y, eps, len(rows), rows.stride(0))
-    return y
+
+    return run
 
 
 def gated_rms_norm_backward(
