@@ -2,6 +2,7 @@
 
 python -m benchmarks.attention_tiles            # on the GPU, about two minutes
 python -m benchmarks.attention_tiles --simplex  # the kernels of sparsemax and entmax instead
+python -m benchmarks.attention_tiles --heads    # head sizes other than 64 and 128, and a bias' gradient
 python -m benchmarks.attention_tiles --part 0/8 --compile-only   # eight of these in parallel first, to save time
 """
 
@@ -13,6 +14,7 @@ import torch
 from triton.testing import do_bench
 
 from rela.kernels.attention.backward import planned_keys, planned_queries
+from rela.kernels.attention.bias import bias_gradient
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.problem import Problem
 from rela.kernels.attention.simplex import simplex_forward
@@ -24,6 +26,12 @@ FORWARD = [(128, 128, 4, 3), (128, 128, 8, 3), (128, 64, 4, 3), (128, 64, 8, 3),
 QUERIES = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3), (128, 32, 4, 3)]
 KEYS = [(64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 4, 3), (64, 64, 4, 2), (128, 128, 8, 2), (64, 128, 4, 2)]
 SHORT = [(32, 32, 2, 2), (32, 32, 4, 2), (64, 32, 4, 2), (32, 64, 4, 2), (64, 64, 4, 2), (64, 64, 4, 1), (16, 32, 2, 2)]
+LARGE_FORWARD = [
+    (64, 32, 4, 2), (64, 64, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3),
+]  # fmt: skip
+LARGE_QUERIES = [(64, 32, 8, 2), (64, 64, 8, 2), (64, 32, 4, 2), (128, 32, 8, 2), (128, 32, 8, 1), (64, 64, 8, 1)]
+LARGE_KEYS = [(32, 64, 8, 2), (64, 64, 8, 1), (64, 64, 8, 2), (32, 128, 8, 1), (32, 128, 8, 2), (32, 64, 4, 2)]
+BIAS = [(64, 64, 4, 2), (128, 64, 4, 2), (128, 64, 8, 2), (64, 128, 4, 2), (128, 128, 8, 2), (128, 128, 8, 1)]
 SIMPLEX = [
     (16, 128, 1, 1), (32, 64, 2, 1), (32, 64, 4, 1), (32, 128, 4, 1), (32, 128, 4, 2), (64, 64, 4, 1), (64, 64, 4, 2),
     (64, 128, 4, 1), (64, 128, 4, 2), (64, 128, 8, 2), (128, 64, 8, 2), (16, 512, 8, 1),
@@ -66,6 +74,26 @@ def simplex_trials() -> Iterator[tuple[str, Tiles, Callable[[], object]]]:
             )
 
 
+def head_trials() -> Iterator[tuple[str, Tiles, Callable[[], object]]]:
+    """The same for head sizes of neither 64 nor 128, and the gradient of a bias that batch elements share."""
+    lists = {96: (FORWARD, QUERIES, KEYS), 256: (LARGE_FORWARD, LARGE_QUERIES, LARGE_KEYS)}
+    for D, (forwards, queries, keys) in lists.items():
+        problem = dense(D, False, 4, 2048)
+        d_out = torch.randn_like(problem.q)
+        for tiles in (Tiles(*sizes) for sizes in forwards):
+            yield f"D={D} forward", tiles, lambda p=problem, t=tiles: forward(p, tiles=t)
+        for tiles in (Tiles(*sizes) for sizes in queries):
+            yield f"D={D} dq", tiles, lambda p=problem, d=d_out, t=tiles: planned_queries(p, t)(p, d)
+        for tiles in (Tiles(*sizes) for sizes in keys):
+            yield f"D={D} dk dv", tiles, lambda p=problem, d=d_out, t=tiles: planned_keys(p, t, False)(p, d)
+    for D in (64, 128):
+        problem = dense(D, False, 4, 2048)
+        problem.mask = torch.randn(1, 16, 2048, 2048, device="cuda", dtype=torch.bfloat16)
+        d_out = torch.randn_like(problem.q)
+        for tiles in (Tiles(*sizes) for sizes in BIAS):
+            yield f"D={D} gradient of a bias", tiles, lambda p=problem, d=d_out, t=tiles: bias_gradient(p, d, t)
+
+
 def trials() -> Iterator[tuple[str, Tiles, Callable[[], object]]]:
     """A name, tiles and what to time."""
     problems = [(f"D={D} causal={causal}", dense(D, causal), False) for D in (64, 128) for causal in (False, True)]
@@ -87,10 +115,12 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", help="i/n: only every n-th trial, beginning with i")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--simplex", action="store_true", help="time the kernels of sparsemax and entmax")
+    parser.add_argument("--heads", action="store_true", help="time head sizes 96 and 256, and a bias' gradient")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     times: dict[str, list[tuple[float, Tiles]]] = {}
-    for i, (name, tiles, trial) in enumerate(simplex_trials() if options.simplex else trials()):
+    chosen = simplex_trials if options.simplex else head_trials if options.heads else trials
+    for i, (name, tiles, trial) in enumerate(chosen()):
         if i % parts != part:
             continue
         try:
