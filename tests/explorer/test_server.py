@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from rela.explorer.views import MAX_CHARACTERS, MAX_SUBWORDS
 from tests.tiny_models import tiny_translator, toy_pairs
-from tests.web.serving import refused
 
 pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
+
+from tests.web.serving import refused  # noqa: E402
 
 JSON = {"content-type": "application/json"}
 ATTACKS = [
