@@ -36,6 +36,7 @@ SUITES = {
     "kernels/attention/test_packed.py": "packed sequences through every kernel of the folder",
     "kernels/hopper/test_compile_ahead.py": "the Hopper kernels compiled without a GPU",
     "kernels/hopper/test_gpu.py": "the Hopper kernels on a GPU",
+    "kernels/test_repeats.py": "the same call of each fused operation a hundred times",
     "training/test_elastic.py": "training on two nodes, one of them killed",
     "training/test_fused_path.py": "training on a GPU",
     "training/test_interruption.py": "training through the command line, killed and resumed",
