@@ -278,7 +278,8 @@ class Tests:
     def measure(self, workers: Workers, end: float) -> None:
         """Run every file without a mutant."""
         files = sorted({test for tests in self.of_package.values() for test in tests})
-        for test, outcome in workers.each([(test, [test], (), 120.0) for test in files], end, end):
+        limit = max(10.0, 0.15 * (end - time.monotonic()))
+        for test, outcome in workers.each([(test, [test], (), limit) for test in files], end, end):
             print(f"{test}: {outcome.how}, {outcome.seconds:.1f} s, {len(outcome.failed)} tests fail", flush=True)
             self.failing += outcome.failed
             if outcome.how == "passed" or (outcome.how == "failed" and outcome.failed):
@@ -359,7 +360,7 @@ def attack(options: argparse.Namespace) -> None:
         def jobs(chosen: Sequence[Mutant], files: dict[str, list[str]]) -> list[Job]:
             found = {
                 module: list(
-                    dict.fromkeys(tests.fastest(files[module][:1], 60) + tests.fastest(files[module], longest))
+                    dict.fromkeys(tests.fastest(files[module][:1], 3 * longest) + tests.fastest(files[module], longest))
                 )
                 for module in modules
             }

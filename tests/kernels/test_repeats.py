@@ -78,8 +78,8 @@ def cases(dtype: torch.dtype) -> dict[str, Case]:
             [draw(300, 96, dtype=dtype, seed=1), draw(700, 96, dtype=dtype, seed=2)],
         ),
         "centred keys": (
-            lambda k, share: centre_keys(k, packing.cu_seqlens, share),
-            [draw(sum(LENGTHS), 96, dtype=dtype, seed=1), torch.tensor(0.5, device=DEVICE)],
+            lambda k: centre_keys(k, packing.cu_seqlens, torch.tensor(0.5, device=DEVICE)),
+            [draw(sum(LENGTHS), 96, dtype=dtype, seed=1)],
         ),
     }
 
