@@ -204,7 +204,7 @@ def repeatable(
     """The kernel's function of the tensors of a call alone; None where something has to be made of them first."""
     from rela.kernels.attention import functional
 
-    if not isinstance(options.threshold, Tensor) and options.threshold:
+    if (not isinstance(options.threshold, Tensor) and options.threshold) or v.size(-1) != q.size(-1):
         return None
     threshold = options.threshold if isinstance(options.threshold, Tensor) else None
     return functional.repeatable(
