@@ -50,9 +50,7 @@ class AlignmentChoice:
         """
         if self.heads is None:
             return weights.mean(dim=0)
-        chosen = weights[list(self.heads)]
-        total = chosen.sum(dim=-1, keepdim=True)
-        return (chosen / total.where(total > 0, 1.0)).mean(dim=0)
+        return mean_of_shares(weights[list(self.heads)])
 
     def word_matrix(self, record: AttentionRecord) -> Tensor:
         """[T', S'], the weight of each source word for each target word."""
@@ -73,6 +71,12 @@ class AlignmentChoice:
         if self.agreement is not None:
             text += f", agreement {100 * self.agreement:.1f} ({self.chosen_by}, no gold links)"
         return text
+
+
+def mean_of_shares(weights: Tensor) -> Tensor:
+    """[T, S], the mean over heads of weights [H, T, S] whose rows were divided by their sums; a null row stays null."""
+    total = weights.sum(dim=-1, keepdim=True)
+    return (weights / total.where(total > 0, 1.0)).mean(dim=0)
 
 
 def default_choice(layers: int) -> AlignmentChoice:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from torch import Tensor
 
 from rela.analysis.ablation import attentions_of
 from rela.analysis.record import END, START, TYPES, AttentionRecord
 from rela.analysis.tokenised import pieces_by_token, raw_text
-from rela.attention.multihead import MultiheadAttention
-from rela.attention.reference import attention_weights
 from rela.data.subwords import joined, split_words
+from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.errors import RunFailed
-from rela.packing import Packing, allowed_pairs
 
 # Pairs that are read, sorted by length and run through the model together.
 WINDOW = 512
@@ -118,26 +115,3 @@ def capture_batch(
             records[type] = AttentionRecord(kinds[type], type, one, queries, looked_at)
         answers.append(records)
     return answers
-
-
-@contextlib.contextmanager
-def observed(attentions: list[MultiheadAttention]) -> Iterator[list[Tensor]]:
-    """A list to which each packed forward of the attentions adds its weights [B, H, T, S], while this is open."""
-    weights: list[Tensor] = []
-
-    def observer_of(attention: MultiheadAttention) -> Callable[..., None]:
-        def observe(q: Tensor, k: Tensor, queries: Packing, keys: Packing, causal: bool) -> None:
-            dense_q, dense_k = queries.pad(q), keys.pad(k)
-            allowed = allowed_pairs(queries, keys, causal)
-            name, scale = attention.kind.weights, attention.head_dim**-0.5
-            weights.append(attention_weights(dense_q, dense_k, name, scale, allowed, None, attention.threshold))
-
-        return observe
-
-    try:
-        for attention in attentions:
-            attention.observer = observer_of(attention)
-        yield weights
-    finally:
-        for attention in attentions:
-            attention.observer = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_batch
 from rela.decoding.engines.gpu_search import PendingResults
 from rela.decoding.even_packing import Pair
+from rela.decoding.forced import forced_attention
 from rela.decoding.sampling import Draw, sample
 from rela.decoding.traced import TracedEngine
 from rela.decoding.windows import WINDOW, LineBatch, batches_by_length, line_batches
@@ -162,7 +164,11 @@ class Pipeline:
         """Hypotheses of the sources that are not empty, best first."""
         gpu_engine = self.engines.gpu_engine(request.decode)
         if gpu_engine is not None and batch.gpu_batches is not None:
-            return gpu_engine.launch(batch.gpu_batches, request.nbest, work)
+            found = gpu_engine.launch(batch.gpu_batches, request.nbest, work)
+            if request.watch is None:
+                return found
+            finish(work)  # the hypotheses are waited for here, and what can be done meanwhile is done first
+            return partial(iter, self.with_attention(batch.sources, list(found()), request.watch, request.nbest))
         with self.engines.autocast(request.decode):
             return partial(iter, self.search_stepwise(batch, request))
 
@@ -177,6 +183,21 @@ class Pipeline:
             [traced.with_attention(sentence, hypothesis) for hypothesis in hypotheses[: request.nbest]]
             for sentence, hypotheses in enumerate(found)
         ]
+
+    def with_attention(
+        self, sources: list[list[int]], found: list[list[Hypothesis]], layer: int, nbest: int
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses of each source with one layer's weights [H, T, S], from one more pass over all of them.
+
+        Search on a GPU never forms the weights.
+        """
+        places = [(i, j) for i, hypotheses in enumerate(found) for j in range(len(hypotheses[:nbest]))]
+        pairs = [(sources[i], list(found[i][j].tokens)) for i, j in places]
+        results = [list(hypotheses[:nbest]) for hypotheses in found]
+        for number, weights in forced_attention(self.model, self.device, pairs, layer):
+            i, j = places[number]
+            results[i][j] = dataclasses.replace(results[i][j], attention=weights)
+        return results
 
     def search_by(self, engine: Engine, batch: PreparedBatch, decode: DecodeConfig) -> list[list[Hypothesis]]:
         """The hypotheses that beam search, or sampling, finds with an engine."""

@@ -8,12 +8,13 @@ from functools import cache
 import pytest
 import torch
 
-from rela.alignment.choose import default_choice
+from rela.alignment.choose import AlignmentChoice, default_choice
 from rela.alignment.online import OnlineLinks, written_words
+from rela.analysis.record import END, AttentionRecord
 from rela.config import Config, DecodeConfig
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
-from tests.tiny_models import subwords, tiny_translator, toy_pairs
+from tests.tiny_models import HEADS, subwords, tiny_translator, toy_pairs
 
 LINES = ["", *(source for source, _ in toy_pairs(3))]
 SEARCHES = [
@@ -65,8 +66,8 @@ def test_only_those_that_are_asked_for_have_links():
     assert translator.translate_nbest([""], links=OnlineLinks(translator))[0][0].links == frozenset()
 
 
-def test_search_on_the_gpu_falls_back_to_forced_decoding():
-    """Its weights never leave the device; Triton's interpreter runs it here."""
+def test_links_of_search_on_the_gpu_are_those_of_search_by_steps():
+    """Its weights come from one more pass over the batch; Triton's interpreter runs it here."""
     pytest.importorskip("triton")
     translator = tiny_translator("softmax")
     links = OnlineLinks(translator)
@@ -77,6 +78,20 @@ def test_search_on_the_gpu_falls_back_to_forced_decoding():
     )
     assert by_graphs.tokens == by_steps.tokens
     assert by_graphs.links == by_steps.links
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_the_short_way_gives_what_the_choice_of_heads_gives(shifted):
+    translator, generator = tiny_translator(), torch.Generator().manual_seed(1)
+    choice = AlignmentChoice(0, (1, 0), shifted)
+    links = OnlineLinks(translator, choice)
+    for source, target in toy_pairs(6):
+        ids = [translator.subwords.encode(text) for text in (source, target)]
+        weights = torch.randn(HEADS, len(ids[1]) + 1, len(ids[0]) + 1, generator=generator).relu()
+        weights[:, 2:4] = 0
+        pieces = [(*translator.subwords.pieces(one), END) for one in ids]
+        record = AttentionRecord("rela-g", "cross", weights[None], pieces[1], pieces[0])
+        assert links.read(*ids, weights) == choice.links(record)
 
 
 def test_words_are_those_of_the_text():

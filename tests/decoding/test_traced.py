@@ -15,7 +15,7 @@ from rela.decoding.traced import TracedEngine
 
 @pytest.mark.parametrize(("kind", "beam"), [("rela-g", 3), ("softmax", 1)])
 def test_weights_are_those_of_teacher_forcing(make_translator, sentences, kind, beam):
-    from rela.analysis.capture import observed
+    from rela.decoding.forced import observed
 
     translator = make_translator(kind)
     sources = [ids for ids in map(translator.subwords.encode, sentences[6:9]) if ids]
