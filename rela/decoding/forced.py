@@ -27,13 +27,13 @@ def forced_attention(
 
     All is launched before the first is given; the decoder runs as far as that layer, and no further.
     """
-    found = []
+    found, decoder = [], list(model.decoder)[: layer + 1]
     for batch in batches_by_length([max(len(source), len(target)) for source, target in pairs], BATCH_TOKENS):
         packed = pack_evenly([pairs[i] for i in batch], device)
         memory = model.encode(packed.source, packed.source_positions, packed.source_packing)
         x = model.target_embedding(packed.target_in, packed.target_positions)
-        with observed([model.decoder[layer].cross]) as weights:
-            for one in model.decoder[: layer + 1]:
+        with observed([decoder[-1].cross]) as weights:
+            for one in decoder:
                 x = one(x, packed.target_packing, memory, packed.source_packing)
         found.append((batch, weights[0].to("cpu", non_blocking=True)))
     if device.type == "cuda":
