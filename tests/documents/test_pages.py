@@ -60,6 +60,7 @@ PAGES: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "five-minutes.md": (lambda _: None, ["torch.Size([2, 10, 64]) torch.Size([2, 4, 10, 10])"]),
     "your-corpus.md": (lambda _: None, ["500 training, 50 validation", "BLEU"]),
     "read-a-head.md": (demo, ["AER"]),
+    "heads-of-a-model.md": (released_models, ["0.6000, 0.8000, 0.0000, 0.7333", "one back: 0.8"]),
     "faq.md": (lambda _: None, ["tensor([0.]) tensor([1.])"]),
     "analysis.md": (gold_set, []),
     "data.md": (packed_text, ["vocabulary of 16000"]),
