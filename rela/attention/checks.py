@@ -82,6 +82,12 @@ def check_limit_values(limit: Tensor | None, name: str, batch: int, keys: int) -
         raise ValueError(f"{name} run from {int(limit.min())} to {int(limit.max())}; wanted 0 to {keys}")
 
 
+def check_causal(causal: object, name: str = "causal") -> None:
+    """Causality is True or False: any other value would be one of them without a word."""
+    if not isinstance(causal, bool):
+        raise TypeError(f"{name} is {'a tensor' if isinstance(causal, Tensor) else repr(causal)}; wanted True or False")
+
+
 def check_window(window: object) -> None:
     """A window is two whole numbers, keys before and after a query's own; None for no limit on that side."""
     if window is None:

@@ -346,6 +346,7 @@ def check_dense(q: Tensor, k: Tensor, v: Tensor | None, options: Options) -> flo
     checks.check_mask(options.mask, batch, heads, queries, keys, q.device)
     checks.check_key_limit(options.key_lengths, "key_lengths", batch, keys, q.device)
     checks.check_key_limit(options.key_starts, "key_starts", batch, keys, q.device)
+    checks.check_causal(options.causal)
     checks.check_window(options.window)
     kind, threshold, dropout, scale = options.kind, options.threshold, options.dropout, options.scale
     checks.check_options(kind, heads, threshold, dropout, options.backend, scale, q.device)

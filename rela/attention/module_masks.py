@@ -23,6 +23,7 @@ def merge_module_masks(
 
     q is [B, H, T, D]; `keys` real keys are followed by `appended` ones (add_bias_kv, add_zero_attn), open to all.
     """
+    checks.check_causal(is_causal, "is_causal")
     if key_padding_mask is None and attn_mask is None and not appended:
         return None, is_causal
     queries = q.size(2)

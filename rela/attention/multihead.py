@@ -108,8 +108,9 @@ class MultiheadAttention(nn.Module):
     def check_constructor(self, threshold: float | str) -> None:
         """Each error names the argument, what came and what was wanted."""
         for name in ("embed_dim", "num_heads", "num_kv_heads", "kdim", "vdim"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; wanted a whole number above 0")
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} is {value!r}; wanted a whole number above 0")
         if self.embed_dim % self.num_heads:
             raise ValueError(f"num_heads is {self.num_heads}; wanted a divisor of embed_dim {self.embed_dim}")
         if self.num_heads % self.num_kv_heads:
@@ -268,6 +269,8 @@ class MultiheadAttention(nn.Module):
         `nn.TransformerEncoder` makes one of padded sentences in evaluation, if its layers were PyTorch's at first.
         """
         sentences = query.unbind()
+        if not sentences:
+            raise ValueError("query is a nested tensor without sentences; wanted at least one")
         lengths = [len(sentence) for sentence in sentences]
         ends = torch.tensor([0, *lengths], dtype=torch.int32, device=query.device).cumsum(0, dtype=torch.int32)
         packing, packed = Packing(ends, max(lengths)), torch.cat(sentences)

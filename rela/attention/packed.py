@@ -78,6 +78,7 @@ def attend_sentences(
     checks.check_packing(keys, "keys", k.size(0), q.device)
     if queries.cu_seqlens.shape != keys.cu_seqlens.shape:
         raise ValueError(f"cu_keys holds {keys.sentences} sentences; wanted {queries.sentences}, as cu_queries")
+    checks.check_causal(causal)
     checks.check_options(kind, q.size(1), threshold, dropout, backend, scale, q.device)
     scale = q.size(-1) ** -0.5 if scale is None else scale
     reason = why_not_fused(q, kind, v=v)

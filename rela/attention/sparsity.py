@@ -80,6 +80,8 @@ def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
 
     Zero where none has a `target_sparsity`. Add it, times a factor, to the loss.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module is a {type(module).__name__}; wanted a torch.nn.Module")
     attentions = [part for part in module.modules() if getattr(part, "target_sparsity", None) is not None]
     # Each once: what torch.compile wraps around an attention answers with the penalty of the attention inside.
     once = {id(attention.penalty): attention.penalty for attention in attentions}

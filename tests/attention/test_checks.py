@@ -98,6 +98,8 @@ FUNCTIONAL = {
     "threshold nan": ({"threshold": float("nan")}, TypeError, "threshold is nan; wanted a finite number"),
     "threshold of softmax": ({"threshold": 0.1, "kind": "softmax"}, ValueError, "threshold is set for softmax"),
     "threshold of top-k": ({"threshold": torch.zeros(4), "kind": "topk:2"}, ValueError, "threshold is set for topk:2"),
+    "causal text": ({"causal": "no"}, TypeError, "causal is 'no'; wanted True or False"),
+    "causal tensor": ({"causal": torch.tensor(True)}, TypeError, "causal is a tensor; wanted True or False"),
     "scale text": ({"scale": "1"}, TypeError, "scale is '1'; wanted a finite number"),
     "scale nan": ({"scale": float("nan")}, TypeError, "scale is nan; wanted a finite number"),
     "kind": ({"kind": "rela"}, ValueError, "kind is 'rela'; wanted one of softmax, .*rela-g"),
@@ -163,6 +165,7 @@ def test_kind_of_no_text():
 CONSTRUCTOR = {
     "heads": ({"num_heads": 5}, ValueError, "num_heads is 5; wanted a divisor of embed_dim 12"),
     "no heads": ({"num_heads": 0}, ValueError, "num_heads is 0; wanted a whole number above 0"),
+    "heads truth": ({"num_heads": True}, ValueError, "num_heads is True; wanted a whole number above 0"),
     "size": ({"embed_dim": -12}, ValueError, "embed_dim is -12; wanted a whole number above 0"),
     "size no whole number": ({"embed_dim": 12.0}, ValueError, "embed_dim is 12.0; wanted a whole number"),
     "kdim": ({"kdim": 0}, ValueError, "kdim is 0; wanted a whole number above 0"),
@@ -273,6 +276,12 @@ FORWARD = {
         "attn_mask is torch.uint8; wanted bool",
     ),
     "mask device": ({"attn_mask": torch.zeros(5, 7, device="meta")}, ValueError, "attn_mask is on meta; wanted cpu"),
+    "causal text": ({"is_causal": "no"}, TypeError, "is_causal is 'no'; wanted True or False"),
+    "causal beside a mask": (
+        {"is_causal": torch.tensor([True, False]), "attn_mask": torch.zeros(5, 7)},
+        TypeError,
+        "is_causal is a tensor; wanted True or False",
+    ),
     "cache of tensors": ({"cache": (x(2, H, 7, 4), x(2, H, 7, 4))}, TypeError, "cache is a tuple; wanted a rela.KV"),
     "cache alone": ({"key": None, "value": None, "cache": [1]}, TypeError, "cache is a list; wanted a rela.KVCache"),
 }
@@ -288,6 +297,12 @@ def test_forward(case: str, need_weights: bool):
     with pytest.raises(error, match=message) as raised:
         module(**{**call, **given})
     assert "\n" not in str(raised.value)
+
+
+def test_a_nested_tensor_without_sentences():
+    nothing = torch.nested.as_nested_tensor([])
+    with pytest.raises(ValueError, match="query is a nested tensor without sentences; wanted at least one"):
+        attention("rela-g", C, H)(nothing, nothing, nothing, need_weights=False)
 
 
 def test_a_fused_module_cannot_give_weights():
@@ -396,6 +411,7 @@ NORMS = {
     "rate of a list": (lambda: rela.sparsity_rate([0.0]), TypeError, "weights are a list; wanted a tensor"),
     "null rate of a list": (lambda: rela.null_rate([[0.0]]), TypeError, "weights are a list; wanted a tensor"),
     "penalty of a list": (lambda: rela.sparsity_penalty([0.0], 0.5), TypeError, "scores are a list; wanted a tensor"),
+    "penalties of no module": (lambda: rela.collect_sparsity_penalty(3), TypeError, "module is a int; wanted a torch"),
     "null rate shape": (lambda: rela.null_rate(q(3, 4)), ValueError, r"weights have shape \[3, 4\]; wanted"),
 }
 
