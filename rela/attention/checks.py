@@ -59,6 +59,18 @@ def check_mask(mask: Tensor | None, batch: int, heads: int, queries: int, keys: 
         raise ValueError(f"mask has shape {shape(mask)}; wanted {full[2:]} or {full}, where a size may be 1")
 
 
+def check_slopes(slopes: Tensor, heads: int, device: torch.device) -> None:
+    """Slopes of ALiBi are one number of a floating type for each head."""
+    if not isinstance(slopes, Tensor):
+        raise TypeError(f"alibi_slopes is a {type(slopes).__name__}; wanted a tensor [{heads}]")
+    if not slopes.is_floating_point():
+        raise TypeError(f"alibi_slopes is {slopes.dtype}; wanted a floating point type")
+    if slopes.shape != (heads,):
+        raise ValueError(f"alibi_slopes has shape {shape(slopes)}; wanted [{heads}], one for each head")
+    if slopes.device != device:
+        raise ValueError(f"alibi_slopes is on {slopes.device}; wanted {device}, as q")
+
+
 def check_key_limit(limit: Tensor | None, name: str, batch: int, keys: int, device: torch.device) -> None:
     """Key lengths, and key starts, are B whole numbers in [0, S]."""
     if limit is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rela.attention import checks, paths, reference
 from rela.attention.kinds import Kind, kind_without_norm
-from rela.attention.masks import combine_masks
+from rela.attention.masks import combine_masks, with_slopes
 from rela.device import is_plain_eager
 
 Window = tuple[int | None, int | None]
@@ -36,6 +36,7 @@ def attend(
     threshold: float | Tensor = 0.0,
     dropout: float = 0.0,
     backend: str = "auto",
+    alibi_slopes: Tensor | None = None,
 ) -> Tensor:
     """The context act(q kᵀ · scale - θ) · v [B, H, T, D] of queries [B, H, T, D], keys and values [B, Hk, S, D].
 
@@ -46,8 +47,9 @@ def attend(
     both sequences ending together when T ≠ S; `window` (left, right) hides keys more than `left` before or `right`
     after a query's own position, None for no limit. All hold at once. `threshold` θ is a number or a tensor [H].
     `dropout` acts on the weights. `backend="auto"` takes the fused path where it can serve; "triton" raises the
-    reason where it cannot.
+    reason where it cannot. `alibi_slopes` [H] takes slope times distance of query and key off the scores.
     """
+    mask = sloped(mask, alibi_slopes, q, k)
     options = Options(
         kind_without_norm(kind), mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend
     )
@@ -254,6 +256,16 @@ def simplest(causal: bool, window: Window | None, queries: int, keys: int) -> tu
     return bool(causal), (left, None if right is not None and right >= queries else right)
 
 
+def sloped(mask: Tensor | None, slopes: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """The mask with the bias of ALiBi's slopes, checked before they are added."""
+    if slopes is None:
+        return mask
+    checks.check_tensors(q, k, None)
+    checks.check_slopes(slopes, q.size(1), q.device)
+    checks.check_mask(mask, q.size(0), q.size(1), q.size(2), k.size(2), q.device)
+    return with_slopes(mask, slopes, q.size(2), k.size(2))
+
+
 def attention_weights(
     q: Tensor,
     k: Tensor,
@@ -266,9 +278,10 @@ def attention_weights(
     causal: bool = False,
     scale: float | None = None,
     threshold: float | Tensor = 0.0,
+    alibi_slopes: Tensor | None = None,
 ) -> Tensor:
     """The weights act(q kᵀ · scale - θ) [B, H, T, S]; arguments as in `attend`."""
-    kind = kind_without_norm(kind)
+    kind, mask = kind_without_norm(kind), sloped(mask, alibi_slopes, q, k)
     options = Options(kind, mask, key_lengths, key_starts, window, causal, scale, threshold, backend="reference")
     scale = check_dense(q, k, None, options)
     allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device, key_starts, window)
@@ -300,12 +313,13 @@ def attend_with_statistics(
     scale: float | None = None,
     threshold: float | Tensor = 0.0,
     backend: str = "auto",
+    alibi_slopes: Tensor | None = None,
 ) -> tuple[Tensor, RowStatistics]:
     """The context of `attend` and, from the same pass, how many weights of each row are not zero and the largest.
 
     Only the context is differentiable. On a Hopper GPU scores that differ in less than a part in 2²⁰ count as equal.
     """
-    kind = kind_without_norm(kind)
+    kind, mask = kind_without_norm(kind), sloped(mask, alibi_slopes, q, k)
     options = Options(kind, mask, key_lengths, key_starts, window, causal, scale, threshold, 0.0, backend)
     plan = plan_of(q, k, v, options)
     if plan.path in ("fused", "decode"):

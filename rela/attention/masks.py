@@ -41,6 +41,22 @@ def split_mask(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     return allowed, mask.masked_fill(~allowed, 0.0)
 
 
+def alibi_bias(slopes: Tensor, queries: int, keys: int) -> Tensor:
+    """[1, H, T, S]: minus the slope of a head times the distance of key and query; they end together when T ≠ S."""
+    t = torch.arange(queries, device=slopes.device)[:, None] + (keys - queries)
+    s = torch.arange(keys, device=slopes.device)
+    kind = torch.promote_types(slopes.dtype, torch.float32)  # distances are larger than 16 bits hold exactly
+    return -slopes.to(kind)[None, :, None, None] * (t - s).abs()
+
+
+def with_slopes(mask: Tensor | None, slopes: Tensor, queries: int, keys: int) -> Tensor:
+    """A mask and the bias of slopes [H] as one float mask."""
+    bias = alibi_bias(slopes, queries, keys)
+    if mask is None:
+        return bias
+    return bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask
+
+
 def combine_masks(
     mask: Tensor | None,
     key_lengths: Tensor | None,

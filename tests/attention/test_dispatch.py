@@ -7,6 +7,7 @@ reason "not a CUDA tensor" is waived.
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 import torch
@@ -106,6 +107,39 @@ def test_values_of_another_size(value_size: int, monkeypatch: pytest.MonkeyPatch
         rela.attend_packed(q, k, v, cu_q, cu_k, 2, 3, backend=backend) for backend in ("triton", "reference")
     )
     assert_close(fused, plain)
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+def test_slopes_and_their_gradient():
+    """Fused and reference agree, and a causal query falls off by the slope for each key behind it."""
+    q, k, v = single(2, 4, 5, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], requires_grad=True)
+    given = {"alibi_slopes": slopes, "causal": True, "key_starts": torch.tensor([0, 2])}
+    fused, plain = (
+        gradients(rela.attend(q, k, v, backend=backend, **given), q, k, v, slopes)
+        for backend in ("triton", "reference")
+    )
+    assert_same(fused, plain)
+    weights = rela.attention_weights(torch.zeros_like(q), k, alibi_slopes=slopes, causal=True, threshold=-2.0)
+    assert_close(weights[0, :, 4], 2.0 - slopes[:, None] * torch.arange(4, -1, -1))
+    context, statistics = rela.attend_with_statistics(q, k, v, **given)
+    assert_close(context, plain[0])
+    assert statistics.nonzeros.shape == (2, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("slopes", "words"),
+    [
+        ([0.5], "alibi_slopes is a list; wanted a tensor [2]"),
+        (torch.ones(3), "alibi_slopes has shape [3]; wanted [2], one for each head"),
+        (torch.ones(2, dtype=torch.int64), "alibi_slopes is torch.int64; wanted a floating point type"),
+    ],
+)
+def test_slopes_are_one_number_a_head(slopes: object, words: str):
+    q, k, v = (torch.zeros(1, 2, 3, 4) for _ in range(3))
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+        rela.attend(q, k, v, alibi_slopes=slopes)
 
 
 SIMPLEX_OPTIONS = [name for name in OPTIONS if name != "number" and not name.startswith("bias")]

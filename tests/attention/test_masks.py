@@ -1,10 +1,11 @@
 """Masks of the functional forms: known answers, and several limits together."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rela.attention.masks import causal_mask, combine_masks, length_mask, split_mask
+from rela.attention.masks import alibi_bias, causal_mask, combine_masks, length_mask, split_mask, with_slopes
 
 CPU = torch.device("cpu")
 
@@ -52,3 +53,21 @@ def test_every_limit_counts(queries: int, keys: int, causal: bool, limited: bool
                 wanted = (mask is None or bool(mask[t, s])) and (not causal or s <= t + keys - queries)
                 wanted = wanted and (lengths is None or s < int(lengths[b]))
                 assert bool(full[b, 0, t, s]) == wanted
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(4, 4), (2, 5), (5, 2)])
+def test_slopes_count_the_distance_to_the_own_position(queries: int, keys: int):
+    slopes = torch.tensor([0.5, 0.25])
+    bias = alibi_bias(slopes, queries, keys)
+    assert bias.shape == (1, 2, queries, keys)
+    for t in range(queries):
+        for s in range(keys):
+            assert torch.equal(bias[0, :, t, s], -slopes * abs(t + keys - queries - s))
+
+
+def test_slopes_hold_beside_a_mask():
+    slopes, hidden = torch.tensor([0.5, 0.25]), torch.tensor([[False, True], [False, False]])
+    bias = alibi_bias(slopes, 2, 2)
+    assert with_slopes(None, slopes, 2, 2).equal(bias)
+    assert with_slopes(~hidden, slopes, 2, 2).equal(bias.masked_fill(hidden, -torch.inf))
+    assert with_slopes(hidden.float(), slopes, 2, 2).equal(bias + hidden.float())
