@@ -28,9 +28,8 @@ def models():
 def test_a_folder_is_small_and_complete(name):
     files = {path.name: path.stat().st_size for path in (MODELS / name).iterdir()}
     assert sum(files.values()) <= LARGEST
-    assert {"model.safetensors", "config.yaml", "subwords.model", "alignment.json", "check.json", "README.md"} <= {
-        *files
-    }
+    wanted = {"model.safetensors", "config.yaml", "subwords.model", "alignment.json", "check.json", "README.md"}
+    assert wanted | {"aligner_joint.safetensors"} <= {*files}
 
 
 def test_they_translate(models):
@@ -53,6 +52,20 @@ def test_links_join_words_that_translate_each_other(models):
         for one, other in zip(there.matrices(PAIRS), back.matrices(turned), strict=True)
     ]
     # Großmutter–grandmother, drei–three, rote–red; Ausschuss–committee, Vorschlag–proposal
+    assert {(1, 1), (3, 3), (4, 4)} <= found[0]
+    assert {(1, 1), (4, 5)} <= found[1]
+
+
+def test_their_trained_aligner_is_found_and_links_punctuation_apart(models):
+    from rela.alignment.corpus import align_corpus
+    from rela.alignment.joint import load_joint
+
+    aligner = load_joint(models["de-en"], models["en-de"], tokenised=True)
+    assert aligner is not None
+    pairs = [(source.replace(".", " ."), target.replace(".", " .")) for source, target in PAIRS]
+    for (source, target), links in zip(pairs, align_corpus(aligner, pairs), strict=True):
+        assert (len(source.split()) - 1, len(target.split()) - 1) in links, "the full stops"
+    found = list(align_corpus(aligner, pairs))
     assert {(1, 1), (3, 3), (4, 4)} <= found[0]
     assert {(1, 1), (4, 5)} <= found[1]
 
