@@ -4,8 +4,8 @@
 
 Each mutant is one change of one module, made in memory: a comparison, an operator, a constant, a condition, a value
 that is returned. It runs, in a fork of this process, against the test file with the module's stem and against those
-that import the module; what survives runs against other short tests of the package. A row of the output is a mutant and
-what became of it. The order of the mutants depends on the seed alone, and time decides how many are tried.
+that import the module; what survives runs against short tests of other modules, too. A row of the output is a mutant
+and what became of it. The order of the mutants depends on the seed alone, and time decides how many are tried.
 RELA_WARNINGS=1 lets warnings pass, where other versions of libraries warn of more.
 """
 
@@ -276,8 +276,8 @@ class Tests:
             self.close[module] = [test for test in dict.fromkeys(close) if (ROOT / test).is_file()]
 
     def measure(self, workers: Workers, end: float) -> None:
-        """Run every file without a mutant."""
-        files = sorted({test for tests in self.of_package.values() for test in tests})
+        """Run every file that belongs to a module, without a mutant."""
+        files = sorted({test for tests in self.close.values() for test in tests})
         limit = max(10.0, 0.15 * (end - time.monotonic()))
         for test, outcome in workers.each([(test, [test], (), limit) for test in files], end, end):
             print(f"{test}: {outcome.how}, {outcome.seconds:.1f} s, {len(outcome.failed)} tests fail", flush=True)

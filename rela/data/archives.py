@@ -20,7 +20,17 @@ from rela.data.corpus import raw_lines
 from rela.data.download import DownloadError
 
 # TypeError, RuntimeError: what tarfile makes of a gzip header cut short, and zipfile of an entry marked as encrypted
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, TypeError, RuntimeError)
+# UnicodeError: a zip entry whose name is marked as UTF-8 and is not
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    TypeError,
+    RuntimeError,
+    UnicodeError,
+)
 
 SEGMENT = re.compile(rb"<seg[^>]*>(.*?)</seg>", re.IGNORECASE)
 

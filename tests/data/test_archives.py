@@ -39,6 +39,15 @@ def test_a_gzip_header_cut_short_is_one_line(tmp_path, length):
         unpack(archive, ["a.txt"], tmp_path / "inside")
 
 
+def test_a_zip_whose_name_is_not_the_utf8_it_is_marked_as_is_one_line(tmp_path):
+    archive = tmp_path / "odd.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("ä/a.txt", "a")
+    archive.write_bytes(archive.read_bytes().replace("ä".encode(), b"\xf7\xf7", 1))  # before the data, not in the list
+    with pytest.raises(DownloadError, match=r"odd\.zip cannot be unpacked"):
+        unpack(archive, ["a.txt"], tmp_path / "inside")
+
+
 def test_a_zip_whose_offsets_lie_before_it_is_one_line(tmp_path):
     archive = tmp_path / "short.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
