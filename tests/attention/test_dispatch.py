@@ -34,6 +34,14 @@ def kernels_on_a_cpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "PLANS", {})
 
 
+def record_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The path of each plan that is made from here on."""
+    taken: list[str] = []
+    true = paths.path_of
+    monkeypatch.setattr(paths, "path_of", lambda call: taken.append(true(call)) or taken[-1])
+    return taken
+
+
 def single(*size: int, seed: int) -> torch.Tensor:
     return normal(*size, seed=seed, dtype=torch.float32).requires_grad_()
 
@@ -275,32 +283,28 @@ def test_statistics_of_any_kind():
 )
 def test_one_query_is_decoded_by_every_door(limits: dict, monkeypatch: pytest.MonkeyPatch):
     """`attend` without gradient reaches the kernel for few queries, and it gives what the equation gives."""
-    reached = []
-    true = dispatch.decoded
-    monkeypatch.setattr(dispatch, "decoded", lambda *given: reached.append(1) or true(*given))
+    taken = record_paths(monkeypatch)
     q, k, v = (single(2, heads, rows, 16, seed=n) for n, (heads, rows) in enumerate([(4, 1), (2, 300), (2, 300)]))
     with torch.no_grad():
         context = rela.attend(q, k, v, **limits)
-    assert reached
+        assert torch.equal(context, rela.attend(q, k, v, **limits)), "the plan that is looked up does the same"
     exact = rela.attend(*(x.detach().double() for x in (q, k, v)), backend="reference", **limits)
     assert_close(context.double(), exact, rtol=0, atol=50 * torch.finfo(torch.float32).eps * exact.abs().max().item())
     rela.attend(q, k, v, **limits)  # with a gradient it is not
-    assert len(reached) == 1
+    assert taken == ["decode", "reference", "fused"]
 
 
 @interpreted
 @pytest.mark.usefixtures("kernels_on_a_cpu")
 def test_a_module_with_a_cache_is_decoded(monkeypatch: pytest.MonkeyPatch):
-    reached = []
-    true = dispatch.decoded
-    monkeypatch.setattr(dispatch, "decoded", lambda *given: reached.append(1) or true(*given))
+    taken = record_paths(monkeypatch)
     torch.manual_seed(0)
     module = rela.MultiheadAttention(16, 2, batch_first=True).eval()
     x = torch.randn(2, 301, 16)
     with torch.no_grad():
         cache = module.remember(x[:, :300])
         step = module(*[x[:, 300:]] * 3, is_causal=True, need_weights=False, cache=cache)[0]
-        assert reached
+        assert taken == ["decode"]
         assert_close(step, module(x, x, x, is_causal=True)[0][:, 300:], rtol=1e-4, atol=1e-5)
 
 

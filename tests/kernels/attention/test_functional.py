@@ -1,5 +1,7 @@
 """The functions take views as they are, hide what lies outside an interval, and are what the operators are."""
 
+import gc
+import weakref
 from typing import ClassVar
 
 import pytest
@@ -64,6 +66,22 @@ def test_a_repeated_call_decodes():
     run = repeatable(q, k, v, None, None, None, None, **options, window=(None, None), gradient=False, decoding=True)
     for n in range(2):
         assert torch.equal(run(q + n, k, v, None, None, None, None), relu_attention_decode(q + n, k, v, **options))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_repeated_call_keeps_no_tensor(gradient: bool):
+    """A plan outlives its calls; their tensors must not."""
+    inputs = [x.requires_grad_(gradient) for x in qkv(T=5, S=5)]
+    kept = [weakref.ref(x) for x in inputs]
+    options = {"scale": SCALE, "activation": "relu", "causal": False, "window": (None, None)}
+    run = repeatable(*inputs, None, None, None, None, **options, gradient=gradient, decoding=False)
+    out = run(*inputs, None, None, None, None)
+    if gradient:
+        out.sum().backward()
+    del inputs, out
+    gc.collect()
+    assert run is not None
+    assert all(reference() is None for reference in kept)
 
 
 def test_what_has_to_be_copied_first_is_not_repeated():
