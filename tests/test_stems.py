@@ -35,6 +35,7 @@ SUITES = {
     "kernels/attention/test_gpu.py": "kernels on a GPU",
     "kernels/attention/test_packed.py": "packed sequences through every kernel of the folder",
     "kernels/hopper/test_compile_ahead.py": "the Hopper kernels compiled without a GPU",
+    "kernels/hopper/test_emulation.py": "the Hopper kernels' code run in plain Python",
     "kernels/hopper/test_gpu.py": "the Hopper kernels on a GPU",
     "kernels/test_repeats.py": "the same call of each fused operation a hundred times",
     "training/test_elastic.py": "training on two nodes, one of them killed",
