@@ -5,6 +5,8 @@ With no cache, a dynamic and a static one; without padding, padded on the left a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,17 @@ import torch
 from torch import Tensor
 
 import rela
-from tests.attention.hugging_face_models import DECODERS, OTHERS, READERS, TRANSLATORS, make
+from tests.attention.hugging_face_models import (
+    DECODERS,
+    MORE_DECODERS,
+    MORE_READERS,
+    MORE_TRANSLATORS,
+    OTHERS,
+    READERS,
+    REFUSED,
+    TRANSLATORS,
+    make,
+)
 
 transformers = pytest.importorskip("transformers")
 if not hasattr(transformers, "AttentionInterface"):
@@ -25,8 +37,17 @@ SOURCE = torch.randint(2, 60, (2, 9), generator=torch.Generator().manual_seed(2)
 PADDINGS = ("none", "left", "right")
 CACHES = ("none", "dynamic", "static")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-CAUSAL = [*DECODERS, *TRANSLATORS]
-pytestmark = pytest.mark.filterwarnings("ignore:rela.replace_attention")
+
+
+def in_campaign(names: Iterable[str]) -> list[Any]:
+    """Families that are tested in the campaign alone."""
+    return [pytest.param(name, marks=pytest.mark.campaign) for name in names]
+
+
+CAUSAL = [*DECODERS, *TRANSLATORS, *in_campaign([*MORE_DECODERS, *MORE_TRANSLATORS])]
+GROUPS_TOKENS = ("granitemoeshared", "qwen2_moe", "qwen3_moe")
+"""Experts multiply the tokens that chose them together, so another token may change a sum's last bit."""
+pytestmark = pytest.mark.filterwarnings("ignore:rela.replace_attention", "ignore:.*torch.jit.script. is deprecated")
 
 
 def real(padding: str, tokens: int) -> Tensor:
@@ -104,7 +125,7 @@ def test_our_softmax_is_the_model_s_own_in_every_situation(name: str):
         torch.testing.assert_close(after[situation], wanted, **CLOSE, msg=lambda text, s=situation: f"{s}: {text}")
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", [*READERS, *in_campaign(MORE_READERS)])
 def test_our_softmax_is_an_encoder_s_own(name: str):
     model = make(name)
     for padding in PADDINGS:
@@ -149,7 +170,9 @@ def test_nothing_before_the_last_token_moves_with_it(name: str):
                     first, second = (logits(model, ids, kept, cache_of(model, cache)) for ids in (IDS[:, :T], other))
                 shown = slice(None) if kept is None else kept[:, :-1]
                 moved = (first - second).abs()
-                assert not moved[:, :-1][shown].any(), f"{padding} {cache} {kept is not None}: {moved.amax((0, 2))}"
+                limit = 1e-6 if name in GROUPS_TOKENS else 0.0
+                still = moved[:, :-1][shown].max() <= limit
+                assert still, f"{padding} {cache} {kept is not None}: {moved.amax((0, 2))}"
                 assert moved[:, -1].max() > 1e-4, "the last token is seen by itself"
 
 
@@ -167,3 +190,42 @@ def test_prefill_and_steps_are_one_forward(name: str, kind: str):
                 parts = [logits(model, IDS[:, :T], kept[:, :T], cache)]
                 parts += [logits(model, IDS[:, t : t + 1], kept[:, : t + 1], cache) for t in range(T, T + MORE)]
                 torch.testing.assert_close(torch.cat(parts, 1)[kept], whole[kept], **CLOSE)
+
+
+@pytest.mark.parametrize("name", in_campaign([*MORE_DECODERS, *MORE_TRANSLATORS, *MORE_READERS]))
+def test_more_families_train_generate_save_load_and_go_back(name: str, tmp_path: Path):
+    def answer(model: Any) -> Tensor:
+        if name in MORE_READERS:
+            return model(input_ids=IDS[:, :T], attention_mask=real("right", T).long())[0]
+        return logits(model, IDS[:, :T], real("left", T))
+
+    model, untouched = make(name), make(name)
+    replaced = rela.replace_attention(model, "rela-g")
+    assert not replaced.left
+    model.train()
+    answer(model).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in replaced.added)
+    model.eval()
+    with torch.no_grad():
+        model.save_pretrained(tmp_path)
+        rela.register_transformers()
+        loaded = type(model).from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(answer(loaded), answer(model))
+        assert set(loaded.state_dict()) == set(model.state_dict())
+    if name not in MORE_READERS:
+        prompt = SOURCE if is_translator(model) else IDS[:, :5]
+        options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
+        static = model.generate(prompt, **options, cache_implementation="static")
+        assert torch.equal(static, model.generate(prompt, **options, use_cache=False))
+    replaced.undo()
+    with torch.no_grad():
+        torch.testing.assert_close(answer(model), answer(untouched))
+
+
+@pytest.mark.parametrize("name", in_campaign(REFUSED))
+def test_what_cannot_be_exchanged_is_refused_at_once(name: str):
+    model = make(name)
+    before = {part: id(module) for part, module in model.named_modules()}
+    with pytest.raises(ValueError, match=r"to replace|has no place for"):
+        rela.replace_attention(model, "rela-g")
+    assert {part: id(module) for part, module in model.named_modules()} == before
