@@ -134,12 +134,14 @@ def plan_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
 def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
     """All that checks, the choice of a path and compiled kernels may depend on, and no value of a tensor."""
     kind, mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend = options
-    inputs = [q, k, v]
-    if mask is not None:
-        inputs.append(mask)
-    if isinstance(threshold, Tensor):
-        inputs.append(threshold)
-    gradient = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    learned = threshold if isinstance(threshold, Tensor) else None
+    gradient = torch.is_grad_enabled() and (
+        q.requires_grad
+        or k.requires_grad
+        or v.requires_grad
+        or (mask is not None and mask.requires_grad)
+        or (learned is not None and learned.requires_grad)
+    )
     return (
         q.shape,
         q.stride(),
@@ -162,7 +164,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
         causal,
         scale,
         type(scale),
-        layout_of(threshold) if isinstance(threshold, Tensor) else (threshold, type(threshold)),
+        (threshold, type(threshold)) if learned is None else layout_of(learned),
         dropout,
         type(dropout),
         backend,

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rela.kernels.attention.problem import Problem, ceil_div, power_of_2, processors
+from rela.kernels.attention.problem import Problem, ceil_div, heads_last, power_of_2, processors
 from rela.kernels.attention.scores import head_of, load_rows, seen_keys, seen_weights, shifted
 from rela.kernels.early_launch import early, let_next_start, wait_for_results
 from rela.kernels.hopper import dispatch as hopper
@@ -79,11 +79,11 @@ def planned(problem: Problem, splits: int | None = None, split: Split | None = N
     sum_up = Launch(sum_kernel, (ceil_div(q.numel(), 64),), summed)
     fixed = score_scale, threshold_scale, output_scale, *(x.stride()[:3] for x in (q, k, v))
     sizes = B, T, S, splits, ceil_div(tiles, splits) * BS, Hk
-    kind, device, count = q.dtype, q.device, q.numel()
+    shape, kind, device, count = q.shape, q.dtype, q.device, q.numel()
 
     def run(problem: Problem) -> Tensor:
         parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=device)
-        out = torch.empty(B, T, H, D, dtype=kind, device=device)
+        out = heads_last(shape, kind, device)
         if on_hopper:
             hopper.decode_parts(problem, parts)
         elif count:
@@ -91,7 +91,7 @@ def planned(problem: Problem, splits: int | None = None, split: Split | None = N
             parts_of_a_split(problem.q, problem.k, problem.v, parts, *given, *fixed, *sizes)
         if count:
             sum_up(parts, out, splits, count)
-        return out.transpose(1, 2)
+        return out
 
     return run
 
