@@ -188,16 +188,47 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "vit": ("ViTModel", VISION),
 }
 
+CONVOLUTIONS = {"conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (5, 3), "num_feat_extract_layers": 2,
+                "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}  # fmt: skip
+SOUND = {**STACK, **CONVOLUTIONS}
+TEXT_AND_PICTURE = {"text_config": {**STACK, **SPECIAL}, "vision_config": VISION}
+# More that read pictures, films and sound, for the campaign.
+MORE_OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "altclip": ("AltCLIPModel", {"text_config": {**STACK, **SPECIAL, "project_dim": 16}, "vision_config": VISION}),
+    "beit": ("BeitModel", {**VISION, "use_mean_pooling": False}),
+    "chinese_clip": ("ChineseCLIPModel", TEXT_AND_PICTURE),
+    "data2vec-audio": ("Data2VecAudioModel", SOUND),
+    "deit": ("DeiTModel", VISION),
+    "dinov2": ("Dinov2Model", VISION),
+    "dinov2_with_registers": ("Dinov2WithRegistersModel", VISION),
+    "dinov3_vit": ("DINOv3ViTModel", VISION),
+    "dpt": ("DPTModel", {**VISION, "backbone_out_indices": [0], "is_hybrid": False}),
+    "hubert": ("HubertModel", SOUND),
+    "ijepa": ("IJepaModel", VISION),
+    "metaclip_2": ("MetaClip2Model", TEXT_AND_PICTURE),
+    "sew": ("SEWModel", {**SOUND, "squeeze_factor": 1}),
+    "siglip_vision": ("SiglipVisionModel", VISION),
+    "swin": ("SwinModel", {"image_size": 8, "patch_size": 2, "embed_dim": 8, "depths": [1], "num_heads": [2],
+                           "window_size": 2}),
+    "unispeech": ("UniSpeechModel", SOUND),
+    "unispeech-sat": ("UniSpeechSatModel", SOUND),
+    "videomae": ("VideoMAEModel", {**VISION, "num_frames": 2, "tubelet_size": 2}),
+    "vit_msn": ("ViTMSNModel", VISION),
+    "vivit": ("VivitModel", {**VISION, "num_frames": 2, "tubelet_size": [2, 4, 4]}),
+    "wav2vec2": ("Wav2Vec2Model", SOUND),
+    "yolos": ("YolosModel", {**VISION, "image_size": [8, 8], "num_detection_tokens": 2}),
+}  # fmt: skip
+
 
 def make(name: str, **changes: Any) -> torch.nn.Module:
     """The tiny model of a family, in evaluation and with its own eager attention unless `changes` say otherwise."""
     import transformers
 
-    more = {**MORE_DECODERS, **MORE_TRANSLATORS, **MORE_READERS, **REFUSED}
+    more = {**MORE_DECODERS, **MORE_TRANSLATORS, **MORE_READERS, **MORE_OTHERS, **REFUSED}
     cls_name, config = {**DECODERS, **TRANSLATORS, **READERS, **OTHERS, **more}[name]
     if name in more and not hasattr(transformers, cls_name):
         pytest.skip(f"this release of transformers has no {cls_name}")
     cls = getattr(transformers, cls_name)
     torch.manual_seed(0)
-    special = {} if name in OTHERS else SPECIAL
+    special = {} if name in {**OTHERS, **MORE_OTHERS} else SPECIAL
     return cls(cls.config_class(**{**special, "attn_implementation": "eager", **config, **changes})).eval()

@@ -17,6 +17,7 @@ import rela
 from tests.attention.hugging_face_models import (
     DECODERS,
     MORE_DECODERS,
+    MORE_OTHERS,
     MORE_READERS,
     MORE_TRANSLATORS,
     OTHERS,
@@ -220,6 +221,38 @@ def test_more_families_train_generate_save_load_and_go_back(name: str, tmp_path:
     replaced.undo()
     with torch.no_grad():
         torch.testing.assert_close(answer(model), answer(untouched))
+
+
+@pytest.mark.parametrize("name", in_campaign(MORE_OTHERS))
+def test_more_models_of_pictures_and_sound(name: str, tmp_path: Path):
+    """Our softmax is the model's own; as ReLA it answers otherwise, and is saved as it is."""
+    generator = torch.Generator().manual_seed(3)
+    config = MORE_OTHERS[name][1]
+    if "conv_dim" in config:
+        inputs = {"input_values": torch.randn(2, 400, generator=generator)}
+    else:
+        size = (2, 2, 3, 8, 8) if "num_frames" in config else (2, 3, 8, 8)
+        inputs = {"pixel_values": torch.randn(*size, generator=generator)}
+    if "text_config" in config:
+        inputs["input_ids"] = IDS[:, :T]
+
+    def answers(model: Any) -> list[Tensor]:
+        found = model(**inputs).to_tuple()
+        return [x for x in found if isinstance(x, Tensor) and x.is_floating_point()]
+
+    model = make(name)
+    with torch.no_grad():
+        before = answers(model)
+        replaced = rela.replace_attention(model, "softmax")
+        assert not replaced.left
+        torch.testing.assert_close(answers(model), before, **CLOSE)
+        replaced.undo()
+        rela.replace_attention(model, "rela-g")
+        after = answers(model)
+        assert any((one - other).abs().max() > 1e-3 for one, other in zip(after, before, strict=True))
+        model.save_pretrained(tmp_path)
+        rela.register_transformers()
+        torch.testing.assert_close(answers(type(model).from_pretrained(tmp_path).eval()), after)
 
 
 @pytest.mark.parametrize("name", in_campaign(REFUSED))
