@@ -55,13 +55,16 @@ class Launch:
         self.again: Callable[..., None] | None = None
 
     def __call__(self, *arguments: Any) -> None:
-        if self.again is not None:
-            device = arguments[0].get_device()
-            if device == torch._C._cuda_getDevice() and not has_hooks():
+        if self.again is None or has_hooks():
+            with on_device(arguments[0]):
+                self.start(*arguments)
+            return
+        device = arguments[0].get_device()
+        if device == torch._C._cuda_getDevice():
+            self.again(device, arguments)
+        else:
+            with torch.cuda.device(device):
                 self.again(device, arguments)
-                return
-        with on_device(arguments[0]):
-            self.start(*arguments)
 
     def start(self, *arguments: Any) -> None:
         """Launch on the current device as Triton does, and keep the variant it has found."""

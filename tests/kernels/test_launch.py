@@ -43,6 +43,9 @@ class Placed:
     def __init__(self, device: str):
         self.device = torch.device(device)
 
+    def get_device(self) -> int:
+        return self.device.index
+
 
 def test_a_kernel_runs_where_its_tensors_are(monkeypatch):
     """Triton asks for the current device; with a model on another GPU that is the wrong one."""
@@ -63,6 +66,13 @@ def test_a_kernel_runs_where_its_tensors_are(monkeypatch):
     for place, wanted in (("cpu", []), ("cuda:0", []), ("cuda:1", [1, "out"])):
         entered.clear()
         launch.Launch(Recorder(), (1,), {})(Placed(place))
+        assert entered == wanted
+    again = launch.Launch(Recorder(), (1,), {})
+    again.again = lambda device, arguments: entered.append(("again", device))
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    for place, wanted in (("cuda:0", [("again", 0)]), ("cuda:1", [1, ("again", 1), "out"])):
+        entered.clear()
+        again(Placed(place))
         assert entered == wanted
 
 
