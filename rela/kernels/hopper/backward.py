@@ -119,6 +119,7 @@ def tensors(
         d_theta,
         dq if words is None else words,
         dq if bias is None else bias,
+        dq if problem.key_starts is None else problem.key_starts,
     )
 
 
@@ -149,6 +150,7 @@ def constants(problem: Problem, tiles: HopperGradientTiles) -> dict[str, object]
         "TABLED": tabled,
         "PACKED": packed,
         "ENDED": packed or problem.key_lengths is not None,
+        "STARTED": problem.key_starts is not None,
         "MASKED": problem.mask is not None and not problem.biased,
         "BIASED": problem.biased,
         "DROPPED": problem.seed is not None,
@@ -302,6 +304,7 @@ def product_partition(
     TABLED: gl.constexpr,
     PACKED: gl.constexpr,
     ENDED: gl.constexpr,
+    STARTED: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
@@ -348,6 +351,7 @@ def product_partition(
         s_bias,
         bias_full,
         bias_empty,
+        starts,
         i_b,
         i_hk,
         i_s,
@@ -397,11 +401,16 @@ def product_partition(
     mbarrier.wait(k_full.index(I_W), 0)
     mbarrier.wait(k_full.index(1 - I_W), 0)
     mbarrier.wait(v_full.index(I_W), 0)
-    if ENDED:
-        left = gl.load(end_k + i_b).to(gl.int32) - i_s
-        if left < 2 * ROWS:
+    if ENDED or STARTED:
+        begin = -i_s
+        end = S - i_s
+        if STARTED:
+            begin += gl.load(starts + i_b).to(gl.int32)
+        if ENDED:
+            end = gl.load(end_k + i_b).to(gl.int32) - i_s
+        if (begin > 0) | (end < 2 * ROWS):
             for i_w in gl.static_range(2):
-                clear_rows(s_k.index(i_w).reshape([ROWS, D]), left - i_w * ROWS)
+                clear_rows(s_k.index(i_w).reshape([ROWS, D]), begin - i_w * ROWS, end - i_w * ROWS)
     TILES: gl.constexpr = 128 // QUERIES  # in the columns of one group of words
     n_words = (T + 127) // 128
     PENDING: gl.constexpr = 1 if PREFETCH else 0
@@ -436,9 +445,9 @@ def product_partition(
                     if PACKED and PART != 1:  # noqa: SIM102  one is known when compiling, the other is not
                         if (i_t + 1) * QUERIES > total:
                             mbarrier.wait(q_full.index(stage), phase)
-                            clear_rows(q_tile, total - i_t * QUERIES)
+                            clear_rows(q_tile, 0, total - i_t * QUERIES)
                             mbarrier.wait(do_full.index(stage), phase)
-                            clear_rows(do_tile, total - i_t * QUERIES)
+                            clear_rows(do_tile, 0, total - i_t * QUERIES)
                     if PREFETCH:
                         b_s = b_next
                     else:
@@ -564,6 +573,7 @@ def backward_kernel(
     d_theta,
     words,
     bias,
+    starts,
     drop_below,
     threshold_scale,
     score_scale,
@@ -580,6 +590,7 @@ def backward_kernel(
     TABLED: gl.constexpr,
     PACKED: gl.constexpr,
     ENDED: gl.constexpr,
+    STARTED: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
@@ -708,6 +719,7 @@ def backward_kernel(
         s_bias,
         bias_full,
         bias_empty,
+        starts,
         i_b,
         i_hk,
         i_s,
@@ -728,6 +740,7 @@ def backward_kernel(
                     TABLED,
                     PACKED,
                     ENDED,
+                    STARTED,
                     MASKED,
                     BIASED,
                     DROPPED,
@@ -750,6 +763,7 @@ def backward_kernel(
                     TABLED,
                     PACKED,
                     ENDED,
+                    STARTED,
                     MASKED,
                     BIASED,
                     DROPPED,

@@ -93,6 +93,7 @@ def tensors(
         out if problem.threshold is None else problem.threshold,
         out if words is None else words,
         out if bias is None else bias,
+        out if problem.key_starts is None else problem.key_starts,
     )
 
 
@@ -127,6 +128,7 @@ def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[st
         "LONGEST_FIRST": problem.causal and not packed,
         "TABLED": tabled,
         "ENDED": packed or problem.key_lengths is not None,
+        "STARTED": problem.key_starts is not None,
         "MASKED": problem.mask is not None and not problem.biased,
         "BIASED": problem.biased,
         "DROPPED": problem.seed is not None,
@@ -338,17 +340,19 @@ def scores(
 
 
 @gluon.jit
-def clear_rows(tile, first):
-    """Write zeros to the rows of a tile from `first` on: filler may hold NaN, and NaN times a weight of zero is NaN.
+def clear_rows(tile, first, last):
+    """Write zeros to all rows of a tile but first … last − 1: others may hold NaN, and zero times NaN is NaN.
 
-    Each warpgroup clears what it is about to read, and does not mind that the other one does so too.
+    Each warpgroup clears what it is about to read, and does not mind that the other one does so too: whoever writes a
+    row that nobody sees writes zeros.
     """
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     PIECE: gl.constexpr = 32
     o_row = gl.arange(0, PIECE, gl.SliceLayout(1, layout))
     for i in gl.static_range(tile.shape[0] // PIECE):
         piece = tile.slice(i * PIECE, PIECE)
-        piece.store(gl.where((i * PIECE + o_row < first)[:, None], piece.load(layout), 0.0))
+        m_seen = (i * PIECE + o_row >= first) & (i * PIECE + o_row < last)
+        piece.store(gl.where(m_seen[:, None], piece.load(layout), 0.0))
     fence_async_shared()
 
 
@@ -361,6 +365,7 @@ def product_partition(
     LONGEST_FIRST: gl.constexpr,
     TABLED: gl.constexpr,
     ENDED: gl.constexpr,
+    STARTED: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
@@ -400,6 +405,7 @@ def product_partition(
         s_bias,
         bias_full,
         bias_empty,
+        starts,
         B,
         H,
         T,
@@ -419,15 +425,18 @@ def product_partition(
     q_phase = 0
     bias_stage = 0
     bias_phase = 0
-    total = 0
     n_k = (S + KEYS - 1) // KEYS
     for i_round in range(share(n_t * H * B)):
         i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST, BIASED)
         row = (i_t * 2 + i_w) * ROWS
         seen_here = seen + i_b.to(gl.int64) * 2 * T
         first, n_s = span(seen_here, i_t * 2 * ROWS, gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)
+        begin = 0
+        end = S
+        if STARTED:
+            begin = gl.load(starts + i_b).to(gl.int32)
         if ENDED:
-            total = gl.load(end_k + i_b).to(gl.int32)
+            end = gl.load(end_k + i_b).to(gl.int32)
         if MASKED:
             i_m = i_b * step_b + i_h * step_h
             b_words = load_words(words, i_m, first, row, n_k, T, ROWS, KEYS)
@@ -508,6 +517,11 @@ def product_partition(
         if BIASED:
             b_w = not_hidden(b_w, b_first_bias)
         b_w = gl.convert_layout(b_w, w_layout, assert_trivial=True)
+        if STARTED:  # noqa: SIM102  one is known when compiling, the other is not
+            # keys before the start are in the first tile, if anywhere
+            if begin > first * KEYS:
+                mbarrier.wait(v_full.index(stage), phase)
+                clear_rows(s_v.index(stage).reshape([KEYS, D]), begin - first * KEYS, end - first * KEYS)
         b_out = gl.zeros([ROWS, D], gl.float32, o_layout)
         v_stage = stage
         v_phase = phase
@@ -588,8 +602,9 @@ def product_partition(
         mbarrier.wait(v_full.index(v_stage), v_phase)
         if ENDED:  # noqa: SIM102  one is known when compiling, the other is not
             # the tile in which the last sequence, or this batch element's, ends is the last that any query sees
-            if n_s * KEYS > total:
-                clear_rows(s_v.index(v_stage).reshape([KEYS, D]), total - (n_s - 1) * KEYS)
+            if n_s * KEYS > end:
+                last_tile = (n_s - 1) * KEYS
+                clear_rows(s_v.index(v_stage).reshape([KEYS, D]), begin - last_tile, end - last_tile)
         b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
         b_out = warpgroup_mma_wait(0, [b_out])
         tma.store_wait(0)
@@ -624,6 +639,7 @@ def forward_kernel(
     threshold,
     words,
     bias,
+    starts,
     drop_below,
     score_scale,
     threshold_scale,
@@ -640,6 +656,7 @@ def forward_kernel(
     LONGEST_FIRST: gl.constexpr,
     TABLED: gl.constexpr,
     ENDED: gl.constexpr,
+    STARTED: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     DROPPED: gl.constexpr,
@@ -742,6 +759,7 @@ def forward_kernel(
         s_bias,
         bias_full,
         bias_empty,
+        starts,
         B,
         H,
         T,
@@ -759,6 +777,7 @@ def forward_kernel(
                     LONGEST_FIRST,
                     TABLED,
                     ENDED,
+                    STARTED,
                     MASKED,
                     BIASED,
                     DROPPED,
@@ -781,6 +800,7 @@ def forward_kernel(
                     LONGEST_FIRST,
                     TABLED,
                     ENDED,
+                    STARTED,
                     MASKED,
                     BIASED,
                     DROPPED,

@@ -68,6 +68,9 @@ class Value:
     def __bool__(self) -> bool:
         return bool(self.values)
 
+    def __neg__(self) -> Value:
+        return Value(-self.values)
+
 
 def plain(x: Any) -> Any:
     return x.values if isinstance(x, Value) else x

@@ -37,6 +37,7 @@ CASES = [
     Case(128, torch.float16, True, ("mask", "lengths")),
     Case(64, torch.float16, False, ("lengths", "starts", "window")),
     Case(128, torch.float16, True, ("starts", "window", "threshold")),
+    Case(64, torch.bfloat16, True, ("starts",)),
 ]
 
 
@@ -46,7 +47,7 @@ def on_a_grid(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def problem_of(case: Case) -> Problem:
-    """Two batch elements, two query heads over one key head, no length a multiple of a tile; NaN behind the lengths."""
+    """Two batch elements, two query heads over one key head, odd lengths; NaN outside lengths and starts."""
     torch.manual_seed(0)
     B, H, dtype = 2, 2, case.dtype
     T, S = (130, 140) if "mask" in case.limits else (150, 200)  # words of a mask take the interpreter its time
@@ -59,6 +60,8 @@ def problem_of(case: Case) -> Problem:
         k, v = (x.masked_fill(behind, torch.nan) for x in (k, v))
     if "starts" in case.limits:
         starts = torch.tensor([3, 110])
+        before = (torch.arange(S) < starts[:, None])[:, None, :, None]
+        k, v = (x.masked_fill(before, torch.nan) for x in (k, v))
     if "mask" in case.limits:
         limit = torch.rand(1, 1, T, S) < 0.6
     if "bias" in case.limits:
