@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,9 @@ class Import:
         return f"rela/{self.path}:{self.line} imports {self.target}"
 
 
+@cache
 def imports() -> list[Import]:
+    """Every import of the package; read when a test asks, since every process that shares the tests loads this file."""
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
         path = file.relative_to(PACKAGE).as_posix()
@@ -154,16 +157,13 @@ def ours(statement: Import) -> str | None:
     return None if parts[1] in rela.__all__ or parts[1] == "__version__" else parts[1]
 
 
-IMPORTS = imports()
-
-
 def test_every_file_has_its_layer():
-    unknown = {layer_of(statement.path) for statement in IMPORTS} - {*LAYERS, "__init__"}
+    unknown = {layer_of(statement.path) for statement in imports()} - {*LAYERS, "__init__"}
     assert not unknown, f"{', '.join(sorted(unknown))}: not in LAYERS; say there what may import it"
 
 
 def test_packages_import_only_earlier_ones():
-    for statement in IMPORTS:
+    for statement in imports():
         target, source = ours(statement), layer_of(statement.path)
         if target is not None and source != "__init__":
             assert LAYERS.index(target) <= LAYERS.index(source), str(statement)
@@ -171,7 +171,7 @@ def test_packages_import_only_earlier_ones():
 
 def test_the_arrows_were_looked_at():
     """Known arrows are among those found, lazy ones included: the test above is not looking at nothing."""
-    found = {(statement.path, ours(statement), statement.lazy) for statement in IMPORTS}
+    found = {(statement.path, ours(statement), statement.lazy) for statement in imports()}
     assert ("__init__.py", "attention", True) in found
     assert ("attention/dispatch.py", "kernels", True) in found
     assert ("model/layers.py", "attention", False) in found
@@ -188,14 +188,14 @@ def test_relative_and_hidden_imports_are_seen_through():
 
 
 def test_the_library_s_front_door_imports_nothing_before_a_name_is_used():
-    for statement in IMPORTS:
+    for statement in imports():
         if statement.path == "__init__.py" and not statement.lazy:
             assert ours(statement) is None, str(statement)
 
 
 def test_only_these_files_import_kernels_and_only_when_called():
     users = [
-        statement for statement in IMPORTS if ours(statement) == "kernels" and layer_of(statement.path) != "kernels"
+        statement for statement in imports() if ours(statement) == "kernels" and layer_of(statement.path) != "kernels"
     ]
     for statement in users:
         assert statement.path in KERNEL_USERS, str(statement)
@@ -204,7 +204,7 @@ def test_only_these_files_import_kernels_and_only_when_called():
 
 
 def test_evaluation_knows_only_strings_and_links():
-    for statement in IMPORTS:
+    for statement in imports():
         if layer_of(statement.path) == "evaluation":
             assert ours(statement) in ("evaluation", None), str(statement)
             assert not statement.target.startswith("torch"), str(statement)
@@ -212,7 +212,7 @@ def test_evaluation_knows_only_strings_and_links():
 
 @pytest.mark.parametrize("module", HOMES)
 def test_heavy_imports_stay_at_home(module: str):
-    for statement in IMPORTS:
+    for statement in imports():
         if statement.target.split(".")[0] == module:
             assert layer_of(statement.path) in HOMES[module], str(statement)
 

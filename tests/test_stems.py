@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -121,9 +122,8 @@ COVERED = {
 
 
 def has_code(path: Path) -> bool:
-    """Whether a module defines a function or a class of its own."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) for node in body)
+    """Whether a module defines a function or a class of its own; by its text, as parsing them all takes seconds."""
+    return re.search(r"^(def|async def|class) ", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def relative(path: Path) -> str:
