@@ -164,6 +164,14 @@ def attach(model: nn.Module, made: Mapping[str, Attached]) -> Callable[[], None]
     return undo
 
 
+def check_last(model: nn.Module, made: Mapping[str, Attached]) -> None:
+    """What was made for each attention is still there, and not what a later exchange has put in its place."""
+    for name, mine in made.items():
+        there = getattr(model.get_submodule(name), ATTACHED, None)
+        if there is None or (isinstance(there, Attached) and there is not mine):
+            raise ValueError(f"{name} was exchanged again; wanted the later exchange to be undone first, and once")
+
+
 def configurations(parts: Iterable[Any]) -> list[Any]:
     """The configurations of models and attentions and those inside them, each once."""
     found: dict[int, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from rela.attention.hugging_face import attach, attentions, is_hugging_face, make_attached, not_exchanged
+from rela.attention.hugging_face import attach, attentions, check_last, is_hugging_face, make_attached, not_exchanged
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.pretrained import configure, register_transformers
@@ -100,11 +100,12 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     if hugging_face:
         register_transformers()
         undone += [attach(module, attached), configure(module, saved_options(kind, **options), left)]
-    undone.append(put_in_place(module, locations, exchanged))
+    undone += [put_in_place(module, locations, exchanged), lambda: check_last(module, attached)]
 
     def put_back() -> nn.Module:
         while undone:
-            undone.pop()()
+            undone[-1]()
+            undone.pop()
         return module
 
     what = " or ".join(sorted({*classes.values(), *([TORCH] if locations else [])}))

@@ -322,3 +322,17 @@ def test_undo_puts_the_earlier_attention_back():
         assert torch.equal(run(model), between)
         assert first.undo() is model
         assert torch.equal(run(model), before)
+
+
+def test_exchanges_are_undone_the_last_first_and_once():
+    model = make("gpt2")
+    with torch.no_grad():
+        before = model(IDS).logits
+        first = rela.replace_attention(model, "relu-rms")
+        second = rela.replace_attention(model, "rela-g")
+        with pytest.raises(ValueError, match="was exchanged again; wanted the later exchange to be undone first"):
+            first.undo()
+        second.undo()
+        second.undo()  # which has nothing left to do
+        first.undo()
+        torch.testing.assert_close(model(IDS).logits, before)
