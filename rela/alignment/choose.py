@@ -74,7 +74,7 @@ class AlignmentChoice:
 
 
 def mean_of_shares(weights: Tensor) -> Tensor:
-    """[T, S], the mean over heads of weights [H, T, S] whose rows were divided by their sums; a null row stays null."""
+    """[…, T, S], the mean over heads of weights [H, …, T, S], rows divided by their sums; a null row stays null."""
     total = weights.sum(dim=-1, keepdim=True)
     return (weights / total.where(total > 0, 1.0)).mean(dim=0)
 

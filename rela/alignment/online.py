@@ -13,14 +13,14 @@ from torch import Tensor
 
 from rela.alignment.choose import Aligner, AlignmentChoice, mean_of_shares
 from rela.analysis.capture import Encoded, capture_batch
-from rela.analysis.links import matrix_links
+from rela.analysis.links import best_source, links_of, matrix_links
 from rela.analysis.record import END, AttentionRecord
 from rela.analysis.words import words
 from rela.data.subwords import BOS, EOS, PAD, UNK, WORD_START, Subwords, joined
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import Link
 
-SPELLS_NO_WORD = -1
+LONE_MARK, SPECIAL = 2, -1
 SPECIAL_IDS = frozenset({PAD, UNK, BOS, EOS})
 
 
@@ -57,7 +57,7 @@ class OnlineLinks:
             return frozenset()
         if attention is not None and not text and self.choice.heads is not None:
             starts = [starts[list(ids)] for starts, ids in zip(self.word_starts, (source, target), strict=True)]
-            if all((one != SPELLS_NO_WORD).all() for one in starts):
+            if all(map(spell_words, starts)):
                 return plain_links(attention.numpy(), self.choice, starts[0], starts[1])
         subwords = self.translator.subwords
         pieces = [tuple(subwords.source.pieces(source)), tuple(subwords.pieces(target))]
@@ -69,6 +69,39 @@ class OnlineLinks:
         record = AttentionRecord(self.kind, "cross", attention[None], queries, keys)
         return written_words(dataclasses.replace(self.choice, layer=0).links(record), pieces[1])
 
+    def read_batch(
+        self, pairs: Sequence[tuple[list[int], list[int]]], attention: Tensor
+    ) -> list[frozenset[Link] | None]:
+        """The links of many pairs from weights [B, H, T, S] on any device, where T and S count </s>.
+
+        What `plain_links` gives for each; None where a subword belongs to no word.
+        """
+        S, T = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
+        if S == 0 or T == 0:
+            return [None] * len(pairs)
+        sides = [
+            word_numbers([pair[side] for pair in pairs], self.word_starts[side], room)
+            for side, room in ((0, S), (1, T))
+        ]
+        (source_words, source_plain), (target_words, target_plain) = sides
+        keys, queries = (torch.from_numpy(words).to(attention.device) for words in (source_words, target_words))
+        rows = (attention[:, :, 1 : T + 1] if self.choice.shifted else attention[:, :, :T])[..., :S].double()
+        if self.choice.heads is not None:
+            rows = rows[:, list(self.choice.heads)]
+        B, H = rows.shape[:2]
+        # What is padding, on either side, counts to one word more, which is dropped.
+        summed = rows.new_zeros(B, H, T, S + 1).scatter_add_(3, keys[:, None, None].expand(B, H, T, S), rows)
+        merged = rows.new_zeros(B, H, T + 1, S + 1).scatter_add_(
+            2, queries[:, None, :, None].expand(B, H, T, S + 1), summed
+        )
+        pieces = rows.new_zeros(B, T + 1).scatter_add_(1, queries, rows.new_ones(B, T)).clamp_min(1)
+        words = (merged / pieces[:, None, :, None])[:, :, :T, :S].float()
+        matrix = words.mean(dim=1) if self.choice.heads is None else mean_of_shares(words.transpose(0, 1))
+        return [
+            links_of(best) if plain else None
+            for best, plain in zip(best_source(matrix).tolist(), (source_plain & target_plain).tolist(), strict=True)
+        ]
+
     def forced(self, source: Sequence[int], target: Sequence[int], pieces: list[tuple[str, ...]]) -> frozenset[Link]:
         """The same by one more pass over the pair."""
         pair = Encoded(list(source), pieces[0]), Encoded(list(target), pieces[1])
@@ -77,13 +110,32 @@ class OnlineLinks:
 
 
 def word_starts(subwords: Subwords) -> NDArray[np.int8]:
-    """By id: 1 for a subword that begins a word, 0 for one that goes on with it, SPELLS_NO_WORD for the others."""
-    pieces = subwords.pieces(range(subwords.size))
+    """By id: 1 for a subword that begins a word, 0 for one that goes on with it, LONE_MARK for a ▁, else SPECIAL."""
     found = [
-        SPELLS_NO_WORD if id in SPECIAL_IDS or piece == WORD_START else piece.startswith(WORD_START)
-        for id, piece in enumerate(pieces)
+        SPECIAL if id in SPECIAL_IDS else LONE_MARK if piece == WORD_START else piece.startswith(WORD_START)
+        for id, piece in enumerate(subwords.pieces(range(subwords.size)))
     ]
     return np.array(found, dtype=np.int8)
+
+
+def spell_words(starts: NDArray[Any]) -> NDArray[np.bool_]:
+    """[…], whether all subwords of `starts` […, T] belong to a word that has letters: a ▁ needs some behind it."""
+    following = np.concatenate([starts[..., 1:], np.ones_like(starts[..., :1])], axis=-1)
+    return np.asarray(((starts != SPECIAL) & ((starts != LONE_MARK) | (following == 0))).all(axis=-1))
+
+
+def word_numbers(
+    sentences: Sequence[Sequence[int]], starts: NDArray[np.int8], room: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """[B, room], the word that each subword belongs to, `room` for padding; [B], whether all belong to one."""
+    lengths = np.array([len(ids) for ids in sentences])
+    inside = np.arange(room) < lengths[:, None]
+    found = np.ones((len(sentences), room), dtype=np.int64)
+    found[inside] = starts[np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sentences])]
+    plain = spell_words(found) & (lengths > 0)
+    found[:, 0] = 1
+    numbers = (found > 0).cumsum(axis=1) - 1
+    return np.where(inside, numbers, room), plain
 
 
 def plain_links(
@@ -91,7 +143,7 @@ def plain_links(
 ) -> frozenset[Link]:
     """The links of weights [H, T + 1, S + 1] where every subword belongs to a word: what `choice.links` gives, faster.
 
-    `starts` are 1 where a word begins; what comes first begins one anyway.
+    `starts` are not 0 where a word begins; what comes first begins one anyway.
     """
     rows = attention[list(choice.heads or ())][:, 1:] if choice.shifted else attention[list(choice.heads or ())][:, :-1]
     keys, queries = (np.union1d(np.flatnonzero(starts), 0) for starts in (source_starts, target_starts))

@@ -26,6 +26,8 @@ class Hypothesis:
     score: float
     attention: Tensor | None = field(default=None, compare=False, repr=False)
     """[H, T, S]: cross attention weights of the steps that gave the tokens and </s>, where they were asked for."""
+    links: frozenset[tuple[int, int]] | None = field(default=None, compare=False, repr=False)
+    """(source word, target word), where the links of many translations were read at once."""
 
 
 @dataclass(frozen=True)

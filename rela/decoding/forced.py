@@ -22,12 +22,12 @@ BATCH_TOKENS = 16_384
 @torch.inference_mode()
 def forced_attention(
     model: Transformer, device: torch.device, pairs: Sequence[Pair], layer: int
-) -> Iterator[tuple[int, Tensor]]:
-    """The number of each pair and its cross attention weights [H, T + 1, S + 1] in one layer, longest pairs first.
+) -> Iterator[tuple[list[int], Tensor]]:
+    """The numbers of the pairs of each batch, and their cross attention weights [B, H, T, S] in one layer, padded.
 
-    All is launched before the first is given; the decoder runs as far as that layer, and no further.
+    T and S count </s>. The decoder runs as far as that layer, and no further.
     """
-    found, decoder = [], list(model.decoder)[: layer + 1]
+    decoder = list(model.decoder)[: layer + 1]
     for batch in batches_by_length([max(len(source), len(target)) for source, target in pairs], BATCH_TOKENS):
         packed = pack_evenly([pairs[i] for i in batch], device)
         memory = model.encode(packed.source, packed.source_positions, packed.source_packing)
@@ -35,13 +35,7 @@ def forced_attention(
         with observed([decoder[-1].cross]) as weights:
             for one in decoder:
                 x = one(x, packed.target_packing, memory, packed.source_packing)
-        found.append((batch, weights[0].to("cpu", non_blocking=True)))
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    for batch, all_weights in found:
-        for i, one_weights in zip(batch, all_weights, strict=False):
-            source, target = pairs[i]
-            yield i, one_weights[:, : len(target) + 1, : len(source) + 1]
+        yield batch, weights[0][: len(batch)]
 
 
 @contextlib.contextmanager

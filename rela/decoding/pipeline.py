@@ -44,6 +44,9 @@ Finish = Callable[[int, list[int], Hypothesis], Any]
 """What is made of each hypothesis of a line with this number and these ids, such as its text."""
 
 
+ReadLinks = Callable[[list[Pair], Tensor], list[frozenset[tuple[int, int]] | None]]
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked of a stream: how to search, how many hypotheses a line, and how many lines are read together."""
@@ -53,6 +56,8 @@ class Request:
     window: int = WINDOW
     watch: int | None = None
     """The decoder layer whose cross attention comes with each hypothesis, where the engine has it."""
+    read_links: ReadLinks | None = None
+    """What reads the word links of many pairs from that layer's weights [B, H, T, S], where the engine has none."""
     prefix_of: Callable[[int], list[int]] | None = None
     """The ids that the translation of a line begins with, by the line's number."""
     first: int = 0
@@ -165,10 +170,10 @@ class Pipeline:
         gpu_engine = self.engines.gpu_engine(request.decode)
         if gpu_engine is not None and batch.gpu_batches is not None:
             found = gpu_engine.launch(batch.gpu_batches, request.nbest, work)
-            if request.watch is None:
+            if request.watch is None or request.read_links is None:
                 return found
             finish(work)  # the hypotheses are waited for here, and what can be done meanwhile is done first
-            return partial(iter, self.with_attention(batch.sources, list(found()), request.watch, request.nbest))
+            return partial(iter, self.with_links(batch.sources, list(found()), request))
         with self.engines.autocast(request.decode):
             return partial(iter, self.search_stepwise(batch, request))
 
@@ -184,19 +189,22 @@ class Pipeline:
             for sentence, hypotheses in enumerate(found)
         ]
 
-    def with_attention(
-        self, sources: list[list[int]], found: list[list[Hypothesis]], layer: int, nbest: int
+    def with_links(
+        self, sources: list[list[int]], found: list[list[Hypothesis]], request: Request
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each source with one layer's weights [H, T, S], from one more pass over all of them.
+        """The best hypotheses of each source with their word links, from one more pass over all of them.
 
         Search on a GPU never forms the weights.
         """
-        places = [(i, j) for i, hypotheses in enumerate(found) for j in range(len(hypotheses[:nbest]))]
-        pairs = [(sources[i], list(found[i][j].tokens)) for i, j in places]
-        results = [list(hypotheses[:nbest]) for hypotheses in found]
-        for number, weights in forced_attention(self.model, self.device, pairs, layer):
-            i, j = places[number]
-            results[i][j] = dataclasses.replace(results[i][j], attention=weights)
+        assert request.watch is not None
+        assert request.read_links is not None
+        results = [list(hypotheses[: request.nbest]) for hypotheses in found]
+        places = [(i, j) for i, hypotheses in enumerate(results) for j in range(len(hypotheses))]
+        pairs = [(sources[i], list(results[i][j].tokens)) for i, j in places]
+        for batch, weights in forced_attention(self.model, self.device, pairs, request.watch):
+            for number, links in zip(batch, request.read_links([pairs[i] for i in batch], weights), strict=True):
+                i, j = places[number]
+                results[i][j] = dataclasses.replace(results[i][j], links=links)
         return results
 
     def search_by(self, engine: Engine, batch: PreparedBatch, decode: DecodeConfig) -> list[list[Hypothesis]]:

@@ -51,6 +51,10 @@ class LinkReader(Protocol):
         """
         ...
 
+    def read_batch(self, pairs: Sequence[Pair], attention: Tensor) -> list[frozenset[Link] | None]:
+        """The same of many pairs, from their weights [B, H, T, S] on any device; None for those `read` is to read."""
+        ...
+
 
 class PairTooLong(ValueError):
     """A sentence pair has more subwords than the model has positions."""
@@ -200,6 +204,7 @@ class Translator:
             nbest if rerank is None else decode.beam,
             window,
             watch=None if links is None else links.layer,
+            read_links=None if links is None else links.read_batch,
             prefix_of=None if prefixes is None else reader.take_prefix,
             first=first,
         )
@@ -230,7 +235,9 @@ class Translator:
     ) -> Translation:
         """A hypothesis of line `number` with its text and, if asked for, its links."""
         tokens = hypothesis.tokens
-        found = None if links is None else links.read(source, tokens, hypothesis.attention, texts.get(number, ""))
+        found = hypothesis.links
+        if links is not None and (found is None or number in texts):
+            found = links.read(source, tokens, hypothesis.attention, texts.get(number, ""))
         return Translation(self.subwords.decode(tokens), hypothesis.score, hypothesis.log_prob, tokens, found)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Scored]:

@@ -94,6 +94,24 @@ def test_the_short_way_gives_what_the_choice_of_heads_gives(shifted):
         assert links.read(*ids, weights) == choice.links(record)
 
 
+@pytest.mark.parametrize("heads", [(1, 0), None])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_links_of_many_pairs_at_once_are_those_of_each(shifted, heads):
+    translator, generator = tiny_translator(), torch.Generator().manual_seed(2)
+    links = OnlineLinks(translator, AlignmentChoice(0, heads, shifted))
+    pairs = [tuple(translator.subwords.encode(text) for text in pair) for pair in toy_pairs(6)]
+    lone = [*translator.subwords.encode("dog"), translator.subwords.pieces(range(300)).index("▁")]
+    pairs += [(pairs[0][0], lone), (pairs[0][0], [])]
+    T, S = (max(len(pair[side]) + 1 for pair in pairs) for side in (1, 0))
+    weights = torch.randn(len(pairs), HEADS, T, S, generator=generator).relu()
+    weights[:, :, 2:4] = 0
+    *found, of_lone, of_none = links.read_batch(pairs, weights)
+    assert of_lone is of_none is None, "left to `read`"
+    for (source, target), one, links_found in zip(pairs, weights, found, strict=False):
+        assert links_found == links.read(source, target, one[:, : len(target) + 1, : len(source) + 1])
+    assert any(found)
+
+
 def test_words_are_those_of_the_text():
     """A lone ▁ spells nothing, wherever search puts it."""
     pieces = ("▁", "▁Hund", "e", "▁", "▁schläft")

@@ -12,7 +12,9 @@ def test_weights_of_a_layer_are_those_of_a_whole_forward_pass():
     ids = [translator.encode_pair(*pair) for pair in pairs] + [([5, 6], [])]
     whole = [found["cross"].weights for found in capture(translator, pairs, ("cross",))]
     for layer in range(LAYERS):
-        found = dict(forced_attention(translator.model, translator.device, ids, layer))
+        found = {}
+        for batch, weights in forced_attention(translator.model, translator.device, ids, layer):
+            found |= {i: weights[row, :, : len(ids[i][1]) + 1, : len(ids[i][0]) + 1] for row, i in enumerate(batch)}
         assert sorted(found) == list(range(len(ids)))
         assert found[len(pairs)].shape == (HEADS, 1, 3)
         for number, weights in enumerate(whole):
