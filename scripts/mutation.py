@@ -119,6 +119,8 @@ def ignored(tree: ast.AST) -> set[int]:
                 parts = [node.annotation]
             case ast.FunctionDef():
                 parts = [node.returns]
+            case ast.ClassDef():
+                parts = list(node.decorator_list)  # dataclass(frozen=True): no code sets what is frozen
             case ast.Raise() | ast.JoinedStr():
                 parts = [node]
             case ast.If() if ast.unparse(node.test) == "TYPE_CHECKING":

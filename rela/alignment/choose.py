@@ -17,7 +17,7 @@ from rela.analysis.links import AlignmentTable, matrix_links, word_weights
 from rela.analysis.record import AttentionRecord
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks, Link
-from rela.files import write_text
+from rela.files import parse_json, write_text
 from rela.model.folder import ModelFolderError
 
 CHOICE = "alignment.json"
@@ -150,14 +150,16 @@ def load_choice(folder: Path) -> AlignmentChoice | None:
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict):
+            raise ValueError("wanted an object with layer, heads and shifted")
         if "head" in values:  # as it was written while a choice was one head
             head = values.pop("head")
             values["heads"] = None if head is None else [head]
         heads = values.pop("heads")
         choice = AlignmentChoice(heads=None if heads is None else tuple(heads), **values)
         check_types(choice)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise ModelFolderError(f"{path} is damaged: {error}") from None
     return choice
 

@@ -82,7 +82,8 @@ def test_the_choice_is_remembered_in_the_folder(tmp_path):
         {**old, "chosen_by": 3},
     ):
         (tmp_path / "model" / "alignment.json").write_text(json.dumps(wrong))
-        with pytest.raises(ModelFolderError, match=r"alignment\.json is damaged"):
+        message = "" if isinstance(wrong, dict) else "wanted an object"
+        with pytest.raises(ModelFolderError, match=rf"alignment\.json is damaged: {message}"):
             Aligner(model)
     (tmp_path / "model" / "alignment.json").write_text(json.dumps({"layer": 1, "leyer": 2}))
     with pytest.raises(ModelFolderError, match="damaged"):

@@ -345,3 +345,15 @@ def test_random_calls_are_those_of_torch():
         assert_close(found[1], found[0], rtol=1e-9, atol=1e-10, msg=lambda text, seed=seed: f"{seed}: {text}")
         agreed += 1
     assert agreed > 1300
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_nested_sentences_give_what_each_gives_alone(causal: bool):
+    module = attention("rela-g").eval()
+    sentences = [normal(length, 12, seed=length) for length in (4, 1, 7)]
+    nested = torch.nested.as_nested_tensor(sentences)
+    out, _ = module(nested, nested, nested, need_weights=False, is_causal=causal)
+    for sentence, found in zip(sentences, out.unbind(), strict=True):
+        hidden = torch.ones(len(sentence), len(sentence), dtype=torch.bool).triu(1) if causal else None
+        wanted, _ = module(sentence, sentence, sentence, attn_mask=hidden, need_weights=False)
+        torch.testing.assert_close(found, wanted)
