@@ -31,6 +31,7 @@ CASES = {
     "all scores -1e4": (100.0 * SIGNS.expand(B, T, C), -100.0 * SIGNS.expand(B, S, C)),
     "all keys masked": (normal(B, T, C, seed=1), normal(B, S, C, seed=2)),
     "length one": (normal(B, 1, C, seed=1), normal(B, 1, C, seed=2)),
+    "8,192 keys": (normal(1, 2, C, seed=1), normal(1, 8192, C, seed=2)),
     "no sentence": (normal(0, T, C), normal(0, S, C)),
     "no query": (normal(B, 0, C), normal(B, S, C)),
     "no key": (normal(B, T, C), normal(B, 0, C)),
