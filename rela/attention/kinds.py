@@ -54,9 +54,8 @@ class Kind:
         name, parameter = split_parameter(self.weights)
         if name not in WEIGHTS:
             raise ValueError(f"weights are {self.weights!r}; wanted one of {', '.join(WEIGHTS)}")
-        if (name in PARAMETERS) != (parameter is not None):
-            wanted = PARAMETERS[name][1] if name in PARAMETERS else f"{name} without a parameter"
-            raise ValueError(f"weights are {self.weights!r}; wanted {wanted}")
+        if name in PARAMETERS and parameter is None:
+            raise ValueError(f"weights are {self.weights!r}; wanted {PARAMETERS[name][1]}")
         if self.norm not in NORMS:
             raise ValueError(f"norm is {self.norm!r}; wanted one of {', '.join(NORMS)}")
 

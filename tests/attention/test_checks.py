@@ -106,6 +106,7 @@ FUNCTIONAL = {
     "window fraction": ({"window": (None, 0.5)}, ValueError, r"window is \(None, 0.5\); wanted whole numbers"),
     "window bool": ({"window": (True, 1)}, ValueError, r"window is \(True, 1\); wanted whole numbers"),
     "scale text": ({"scale": "1"}, TypeError, "scale is '1'; wanted a finite number"),
+    "scale -inf": ({"scale": float("-inf")}, TypeError, "scale is -inf; wanted a finite number"),
     "scale nan": ({"scale": float("nan")}, TypeError, "scale is nan; wanted a finite number"),
     "kind": ({"kind": "rela"}, ValueError, "kind is 'rela'; wanted one of softmax, .*rela-g"),
     "kind no name": ({"kind": 3}, TypeError, "kind is a int; wanted a name or a rela.Kind"),
@@ -144,6 +145,7 @@ KINDS = {
     "entmax": "weights are 'entmax'; wanted a number from 1.0001 to 4",
     "entmax:1": "weights are 'entmax:1'; wanted a number from 1.0001 to 4",
     "entmax:1.00001": "weights are 'entmax:1.00001'; wanted a number from 1.0001 to 4",
+    "entmax:4.0001": "weights are 'entmax:4.0001'; wanted a number from 1.0001 to 4",
     "entmax:1e9": "weights are 'entmax:1e9'; wanted a number from 1.0001 to 4",
     "entmax:inf": "weights are 'entmax:inf'",
     "entmax:nan": "weights are 'entmax:nan'",
@@ -158,6 +160,11 @@ KINDS = {
 def test_kinds(name: str):
     with pytest.raises(ValueError, match=KINDS[name]):
         kind_of(name)
+
+
+@pytest.mark.parametrize("name", ["entmax:1.0001", "entmax:4", "topk:1", "topk:100000"])
+def test_the_ends_of_the_ranges_are_in_them(name: str):
+    assert kind_of(name).weights == name
 
 
 def test_kind_of_no_text():
@@ -426,3 +433,18 @@ def test_norms_and_rates(case: str):
     call, error, message = NORMS[case]
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"mask": torch.ones(shape, dtype=torch.bool)} for shape in ((5, 7), (1, 7), (2, 4, 5, 7), (1, 1, 1, 1))),
+        *({"window": window} for window in ((0, 0), (None, 0), (3, None), (None, None))),
+    ],
+)
+def test_what_is_right_is_taken(given):
+    assert attend(**given).shape == (2, 4, 5, 6)
+
+
+def test_sentences_may_fill_all_tokens():
+    assert packed(cu_queries=cu(0, 3, 6), cu_keys=cu(0, 3, 7), max_keys=4).isfinite().all()

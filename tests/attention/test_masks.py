@@ -5,7 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rela.attention.masks import alibi_bias, causal_mask, combine_masks, length_mask, split_mask, with_slopes
+from rela.attention.masks import (
+    alibi_bias,
+    causal_mask,
+    combine_masks,
+    length_mask,
+    split_mask,
+    start_mask,
+    window_mask,
+    with_slopes,
+)
 
 CPU = torch.device("cpu")
 
@@ -24,6 +33,27 @@ def test_lengths_open_the_first_keys():
         [[[True, True, False]]],
         [[[True] * 3]],
     ]
+
+
+def test_starts_hide_the_first_keys():
+    assert start_mask(torch.tensor([0, 2, 3]), 3).tolist() == [
+        [[[True] * 3]],
+        [[[False, False, True]]],
+        [[[False] * 3]],
+    ]
+
+
+SIDE = st.none() | st.integers(0, 6)
+
+
+@given(left=SIDE, right=SIDE, queries=st.integers(0, 5), keys=st.integers(0, 5))
+def test_a_window_lies_around_the_own_position(left: int | None, right: int | None, queries: int, keys: int):
+    """Queries and keys end together."""
+    found = window_mask(left, right, queries, keys, CPU)
+    for t in range(queries):
+        own = t + keys - queries
+        wanted = [(left is None or s >= own - left) and (right is None or s <= own + right) for s in range(keys)]
+        assert found[t].tolist() == wanted
 
 
 def test_a_float_mask_is_a_bias_and_minus_infinity_forbids():

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rela.attention.masks import split_mask
 from rela.attention.module_masks import as_key_mask, as_pair_mask, both_masks, latest_seen, merge_module_masks
+from tests.attention.attention_cases import attention, normal
 
 B, H, T, S = 2, 3, 4, 5
 Q = torch.zeros(B, H, T, 8)
@@ -58,3 +59,11 @@ def test_appended_keys_are_open_to_all():
     assert mask.shape == (B, 1, 1, S + 2)
     assert mask[..., :S].any().item() is False
     assert mask[..., S:].all()
+
+
+@pytest.mark.parametrize("kind", ["softmax", "rela-g"])
+def test_keys_that_are_appended_have_no_bias(kind: str):
+    """Those of add_zero_attn and add_bias_kv, beside a mask of floats that hides nothing."""
+    module = attention(kind, 12, 3, add_zero_attn=True, add_bias_kv=True)
+    x = normal(B, T, 12)
+    torch.testing.assert_close(module(x, x, x, attn_mask=torch.zeros(T, T).double())[0], module(x, x, x)[0])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rela.decoding.beam import Hypothesis, beam_search, length_penalty
+from rela.decoding.beam import BLOCK, Hypothesis, beam_search, largest, length_penalty
 from tests.decoding.scripted import BANNED, BOS, EOS, SPECIAL, Script, Table
 
 
@@ -134,3 +134,16 @@ def test_a_model_that_gives_nan_ends():
         return torch.full((len(tokens), 5), math.nan), state
 
     assert beam_search(Script(step), [[9]], torch.tensor([4]), beam=2, special=SPECIAL) == [[]]
+
+
+@pytest.mark.parametrize("width", [5, BLOCK, 3 * BLOCK, 8 * BLOCK, 8 * BLOCK + 1, 9 * BLOCK - 1, 3001])
+@pytest.mark.parametrize("count", [1, 4, 5])
+def test_the_largest_of_blocks_are_the_largest(width, count):
+    """Also where the best lie close together, and behind the last whole block."""
+    values = torch.randn(6, width, generator=torch.Generator().manual_seed(width))
+    values[1, -count:] += 10.0
+    values[2, :count] += 10.0
+    best, index = largest(values, count)
+    wanted = values.sort(dim=1, descending=True)
+    assert torch.equal(best, wanted.values[:, :count])
+    assert torch.equal(index, wanted.indices[:, :count])

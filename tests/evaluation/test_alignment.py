@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from rela.evaluation.alignment import (
     AlignmentCounts,
+    AlignmentScore,
     GoldLinks,
     alignment_error_rate,
     alignment_interval,
+    percentile,
     read_hypotheses,
     read_links,
 )
@@ -105,3 +107,12 @@ def test_the_interval_is_that_of_the_binomial_where_sentences_are_right_or_wrong
     assert high == pytest.approx(0.25 + spread, abs=0.01)
     with pytest.raises(ValueError, match="resamples is 0"):
         alignment_interval([right], [gold], 0)
+
+
+def test_a_score_is_shown_in_percent():
+    assert str(AlignmentScore(0.25, 0.5, 1.0, 7)) == "AER 25.00  precision 50.00  recall 100.00  links 7"
+
+
+@pytest.mark.parametrize(("share", "wanted"), [(0.0, 1.0), (0.25, 2.0), (0.375, 3.0), (0.5, 4.0), (1.0, 16.0)])
+def test_percentiles_lie_between_two_values_in_proportion(share, wanted):
+    assert percentile([1.0, 2.0, 4.0, 8.0, 16.0], share) == wanted

@@ -54,6 +54,12 @@ def test_empty_lines_are_sentences_without_links(path):
     assert read_links(path) == [gold({(0, 0)}), gold(()), gold({(1, 1)})]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_naacl_sentences_are_counted_from_zero_or_one(path, first):
+    path.write_text(f"{first} 1 1\n{first + 2} 2 2\n")
+    assert read_links(path, one_based=True) == [gold({(0, 0)}), gold(()), gold({(1, 1)})]
+
+
 def test_naacl_details(path):
     path.write_text("0001 1 2 S 0.9\n0001 2 2 P\n0003 4 1\n0003 0 2 S\n")
     one = read_links(path, one_based=True)

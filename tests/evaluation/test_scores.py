@@ -66,6 +66,8 @@ def test_words_end_at_ascii_white_space_alone():
 def test_lowercase_touches_only_ascii():
     assert tokenised_bleu(["Das IST ein HAUS"], ["das ist ein Haus"], lowercase=True).value == pytest.approx(100)
     assert tokenised_bleu(["Das IST ein HAUS"], ["das ist ein Haus"]).value == 0
+    signatures = [tokenised_bleu(["a"], ["a"], lowercase=lower).signature for lower in (True, False)]
+    assert [signature.split("|")[1] for signature in signatures] == ["case:lc-ascii", "case:mixed"]
     assert tokenised_bleu(["das ist ein ÖL"], ["das ist ein öl"], lowercase=True).value == 0
 
 

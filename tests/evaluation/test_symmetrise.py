@@ -77,3 +77,10 @@ def test_a_neighbour_between_two_covered_words_is_not_added():
 def test_unknown_method_is_named():
     with pytest.raises(ValueError, match="unknown symmetrisation 'grow'"):
         symmetrise(frozenset(), frozenset(), "grow")
+
+
+@pytest.mark.parametrize("step", [(source, target) for source in range(-2, 3) for target in range(-2, 3)])
+def test_the_eight_cells_around_a_link_are_its_neighbours(step):
+    agreed, other = (3, 3), (3 + step[0], 3 + step[1])
+    found = symmetrise(frozenset({agreed, other}), frozenset({agreed}), "grow-diag")
+    assert found == ({agreed, other} if max(map(abs, step)) <= 1 else {agreed})
