@@ -113,6 +113,8 @@ def test_a_score_is_shown_in_percent():
     assert str(AlignmentScore(0.25, 0.5, 1.0, 7)) == "AER 25.00  precision 50.00  recall 100.00  links 7"
 
 
-@pytest.mark.parametrize(("share", "wanted"), [(0.0, 1.0), (0.25, 2.0), (0.375, 3.0), (0.5, 4.0), (0.875, 12.0), (1.0, 16.0)])
+@pytest.mark.parametrize(
+    ("share", "wanted"), [(0.0, 1.0), (0.25, 2.0), (0.375, 3.0), (0.5, 4.0), (0.875, 12.0), (1.0, 16.0)]
+)
 def test_percentiles_lie_between_two_values_in_proportion(share, wanted):
     assert percentile([1.0, 2.0, 4.0, 8.0, 16.0], share) == wanted
