@@ -6,8 +6,6 @@ in at least float32 whatever z is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -71,7 +69,9 @@ class RMSNorm(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         if triton_serves(z) and z.dim():
-            return fused_norm()(z, self.gain, self.gate, self.eps)  # which checks a layout once
+            from rela.kernels.layers.rms_norm import rms_norm as fused
+
+            return fused(z, self.gain, self.gate, self.eps)  # which checks a layout once
         self.check(z)
         return rms_norm(z, self.gain, self.gate, self.eps)
 
@@ -125,11 +125,3 @@ def uniform_xavier_(vector: Tensor) -> Tensor:
     """U(-√(3/n), √(3/n)) over a vector of n: Xavier with fan-in = fan-out = n, as the paper's footnote 4."""
     bound = (3.0 / vector.numel()) ** 0.5
     return nn.init.uniform_(vector, -bound, bound)
-
-
-@cache
-def fused_norm() -> Callable[..., Tensor]:
-    """The Triton kernel of `rms_norm`."""
-    from rela.kernels.layers import rms_norm as kernel
-
-    return kernel.rms_norm
