@@ -11,7 +11,7 @@ import yaml
 
 import rela
 from rela.cli import COMMANDS, DATA_COMMANDS
-from scripts.site import ROOT, chains, linked_paths, notebook_text, on_post_page, page_text, place, relink
+from scripts.site import PICTURES, ROOT, chains, linked_paths, notebook_text, on_post_page, page_text, place, relink
 
 DOCS = ROOT / "docs"
 
@@ -52,7 +52,8 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
 
 def test_the_site_has_a_page_for_every_link() -> None:
     pages = [path for path in sources() if path.endswith(".md")]
-    made = {place(path) for path in [*sources(), *linked_paths(pages)]}
+    pictures = [path.relative_to(ROOT).as_posix() for end in PICTURES for path in DOCS.rglob(f"*{end}")]
+    made = {place(path) for path in [*sources(), *pictures, *linked_paths(pages)]}
     seen = 0
     for path in [*pages, *linked_paths(pages)]:
         if path.endswith(".md"):

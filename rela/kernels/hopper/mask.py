@@ -10,7 +10,7 @@ from triton.runtime.jit import constexpr_function
 
 
 @constexpr_function
-def columns_of_threads(rows, columns):
+def columns_of_threads(rows: int, columns: int) -> gl.DistributedLinearLayout:
     """An accumulator [rows, columns] of a warpgroup as [row, j, l, c], where a column is 8 j + 2 l + c.
 
     A thread has all of j and c for one l, and two rows.
