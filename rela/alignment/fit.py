@@ -61,16 +61,32 @@ def fit(
     probability to </s>; one that is linked only in the links that symmetrising left out is not learnt from.
     """
     sample = usable(pairs, [aligner.translator], limit)
-    if len(sample) < 2:
+    encoded, found = drawn_links(head_links(aligner, sample, links), len(sample), progress)
+    return train_module(aligner, encoded, found, steps, seed, progress)
+
+
+def drawn_links(
+    drawn: Iterable[tuple[Sides, TakenOffered]], count: int, progress: Progress
+) -> tuple[list[Sides], list[TakenOffered]]:
+    """The sides and the links of `count` pairs, computed with progress; an error where nothing can be learnt."""
+    if count < 2:
         raise ValueError("there is one pair to train an aligner on; wanted at least two")
     encoded, found = [], []
-    for sides, drawn in head_links(aligner, sample, links):
+    for sides, links in drawn:
         encoded.append(sides)
-        found.append(drawn)
-        progress(COMPUTING, len(encoded), len(sample))
+        found.append(links)
+        progress(COMPUTING, len(encoded), count)
     if not any(taken for taken, _ in found):
-        raise ValueError("the heads of the model draw no links that an aligner could learn")
-    return train_module(aligner, encoded, found, steps, seed, progress)
+        raise ValueError("the heads draw no links that an aligner could learn")
+    return encoded, found
+
+
+def cross_entropy(found: Tensor, wanted: Tensor, counted: Tensor) -> Tensor:
+    """Of log-probabilities [B, T, S] and the shares that are wanted, for each row that counts.
+
+    0 · log 0 is 0 here: what is outside a sentence is not wanted.
+    """
+    return -(wanted * found.where(wanted > 0, 0.0)).sum() / counted.sum().clamp_min(1)
 
 
 def head_links(aligner: Aligner, pairs: Sequence[tuple[str, str]], method: str) -> Iterator[tuple[Sides, TakenOffered]]:
@@ -120,9 +136,7 @@ def train_module(
         wanted, counted = batch_targets([targets[i] for i in indices], shape)
         wanted, counted = wanted.to(memory.device), counted.to(memory.device)
         each = [module(state, memory, inside) for module, state in zip(modules, states, strict=True)]
-        # 0 · log 0 is 0 here: what is outside a sentence is not wanted
-        lost = [-(wanted * found.where(wanted > 0, 0.0)).sum() / counted.sum().clamp_min(1) for found in each]
-        return torch.stack(lost)
+        return torch.stack([cross_entropy(found, wanted, counted) for found in each])
 
     def batches(indices: Sequence[int]) -> list[list[int]]:
         tokens = BATCH_TOKENS.get(translator.device.type, 512)

@@ -14,7 +14,6 @@ from rela.alignment.agreement import usable
 from rela.alignment.choose import Aligner
 from rela.alignment.corpus import symmetrise_matrices, turn
 from rela.alignment.fit import (
-    COMPUTING,
     FITTING,
     HELD_OUT,
     LINKS,
@@ -22,6 +21,8 @@ from rela.alignment.fit import (
     TakenOffered,
     Targets,
     batch_targets,
+    cross_entropy,
+    drawn_links,
     targets_of,
     with_pieces,
 )
@@ -75,15 +76,7 @@ def fit_joint(
     changes, and their states are kept, in half precision, while the aligner learns.
     """
     sample = usable(pairs, [forward.translator, backward.translator], limit)
-    if len(sample) < 2:
-        raise ValueError("there is one pair to train an aligner on; wanted at least two")
-    sides, found = [], []
-    for one, drawn in two_model_links(forward, backward, sample, links):
-        sides.append(one)
-        found.append(drawn)
-        progress(COMPUTING, len(sides), len(sample))
-    if not any(taken for taken, _ in found):
-        raise ValueError("the heads of the models draw no links that an aligner could learn")
+    sides, found = drawn_links(two_model_links(forward, backward, sample, links), len(sample), progress)
     examples = make_examples(forward.translator, backward.translator, sides, found, progress)
     Random(seed).shuffle(examples)
     held = max(1, round(HELD_OUT * len(examples)))
@@ -187,8 +180,7 @@ def loss_of(module: JointModule, examples: Sequence[Example]) -> Tensor:
     total: Tensor = there.new_zeros(())
     for found, parts in ((there, [one.there for one in examples]), (back, [one.back for one in examples])):
         wanted, counted = (tensor.to(found.device) for tensor in batch_targets(parts, tuple(found.shape[1:])))
-        # 0 · log 0 is 0 here: what is outside a sentence is not wanted
-        total = total - (wanted * found.where(wanted > 0, 0.0)).sum() / counted.sum().clamp_min(1)
+        total = total + cross_entropy(found, wanted, counted)
     return total
 
 
