@@ -71,15 +71,16 @@ def description(translator: Translator) -> str:
     return (
         f"A Transformer that translates {translator.config.data.source_language} to "
         f"{translator.config.data.target_language}: {shape.encoder_layers}+{shape.decoder_layers} layers, width "
-        f"{shape.width}, {shape.heads} heads, {count:,} parameters, attention {attention}. Trained with "
-        "`rela` (rectified linear attention, [arXiv 2104.07012](https://arxiv.org/abs/2104.07012))."
+        f"{shape.width}, {shape.heads} heads, {count:,} parameters,\nattention {attention}. Trained with "
+        "`rela` (rectified linear attention,\n[arXiv 2104.07012](https://arxiv.org/abs/2104.07012))."
     )
 
 
 def use(name: str) -> str:
     code = f'import rela\n\nmodel = rela.load("{name}")\nprint(model.translate(["…"]))'
     return (
-        f"## Use\n\n```python\n{code}\n```\n\nConverted by `rela convert {name} --to hf --out FOLDER`, it is loaded by "
+        f"## Use\n\n```python\n{code}\n```\n\n"
+        f"Converted by `rela convert {name} --to hf --out FOLDER`, it is loaded by\n"
         "`AutoModelForSeq2SeqLM.from_pretrained` after `rela.register_transformers()`."
     )
 
