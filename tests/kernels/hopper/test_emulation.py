@@ -9,8 +9,18 @@ pytest.importorskip("triton.experimental.gluon")
 
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.hopper import backward as hopper_backward
+from rela.kernels.hopper import (
+    backward_kernel,
+    backward_loads,
+    backward_products,
+    dropout,
+    forward_kernel,
+    forward_loads,
+    forward_products,
+    mask,
+    tile_operations,
+)
 from rela.kernels.hopper import dispatch as hopper
-from rela.kernels.hopper import dropout, mask
 from rela.kernels.hopper import forward as hopper_forward
 from rela.kernels.hopper.tables import addressable_bias, intervals, mask_words
 from tests.kernels.exactness import reference, seen_by
@@ -19,6 +29,11 @@ from tests.kernels.hopper.emulation import Emulation
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels themselves are tested")
 PROGRAMS = 3  # persistent ones, fewer than tiles
 SCALE = 0.25
+MODULES = [
+    *(forward_kernel, forward_loads, forward_products),
+    *(backward_kernel, backward_loads, backward_products),
+    *(tile_operations, mask, dropout),
+]
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ def problem_of(case: Case) -> Problem:
 def emulated(problem: Problem, d_out: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Context, dQ, dK, dV and dθ by the code of the Hopper kernels."""
     (B, H, T, D), (_, Hk, S, _) = problem.q.shape, problem.k.shape
-    emulation = Emulation([hopper_forward, hopper_backward, mask, dropout])
+    emulation = Emulation(MODULES)
     out = problem.like_queries(problem.q.dtype)
 
     def tables(of_keys: bool) -> tuple[torch.Tensor | None, ...]:
@@ -126,8 +141,8 @@ def test_a_kernel_that_waits_for_ever_is_an_error(monkeypatch):
     """That the threads of the emulation do wait: without the loads nobody may go on."""
     monkeypatch.setattr("tests.kernels.hopper.emulation.LONGEST_WAIT", 0.2)
     problem = problem_of(CASES[0])
-    emulation = Emulation([hopper_forward, hopper_backward, mask, dropout])
-    kernel = emulation.functions[f"{hopper_forward.__name__}.forward_kernel"]
+    emulation = Emulation(MODULES)
+    kernel = emulation.functions[f"{forward_kernel.__name__}.forward_kernel"]
     kernel.__globals__["load_partition"] = lambda *_: None
     out = problem.like_queries(problem.q.dtype)
     launch = hopper_forward.launch(problem, out, hopper.forward_tiles(problem))

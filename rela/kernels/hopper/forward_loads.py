@@ -1,0 +1,150 @@
+"""The warp of the forward pass that loads: which tiles a program computes, in which order, and their copies."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+
+@gluon.jit
+def share(n):
+    """How many of n tiles this program computes: one of every round, alternately from the front and from the back."""
+    P = gl.num_programs(0)
+    i_last = gl.program_id(0)
+    if (n // P) % 2 == 1:
+        i_last = P - 1 - i_last
+    return n // P + gl.where(i_last < n % P, 1, 0)
+
+
+@gluon.jit
+def place(i_round, n_t, B, H, LONGEST_FIRST: gl.constexpr, BIASED: gl.constexpr):
+    """Tile of queries, head and batch element that this program computes in a round.
+
+    Causal: the longest rows of all heads come first, then shorter ones, and the program that had the longest of one
+    round has the shortest of the next. Otherwise all tiles of a head follow each other and share its keys in the cache.
+    BIASED: so do batch elements, which often share the bias of a head.
+    """
+    P = gl.num_programs(0)
+    i = gl.program_id(0)
+    if i_round % 2 == 1:
+        i = P - 1 - i
+    i += i_round * P
+    if LONGEST_FIRST:
+        i_t = n_t - 1 - i // (B * H)
+        i_bh = i % (B * H)
+    else:
+        i_t = i % n_t
+        i_bh = i // n_t
+    i_h = i_bh % H
+    i_b = i_bh // H
+    if BIASED:
+        i_h = i_bh // B
+        i_b = i_bh % B
+    return i_t, i_h, i_b
+
+
+@gluon.jit
+def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, TABLED: gl.constexpr):
+    """First tile of keys, and one past the last, that the queries row … end − 1 see; at least one, for the loads."""
+    first = 0
+    last = S
+    if TABLED:
+        first = gl.load(seen + row) // KEYS
+        last = gl.load(seen + T + end - 1)
+    elif CAUSAL:
+        last = gl.minimum(S, end + S - T)
+    return first, gl.maximum((last + KEYS - 1) // KEYS, first + 1)
+
+
+@gluon.jit
+def load_partition(
+    arguments,
+    CAUSAL: gl.constexpr,
+    LONGEST_FIRST: gl.constexpr,
+    TABLED: gl.constexpr,
+    DROPPED: gl.constexpr,
+    BIASED: gl.constexpr,
+    ROWS: gl.constexpr,
+    KEYS: gl.constexpr,
+    STAGES: gl.constexpr,
+    BIAS_STAGES: gl.constexpr,
+):
+    (
+        q,
+        k,
+        v,
+        seen,
+        numbers_k,
+        s_q,
+        s_k,
+        s_v,
+        s_numbers,
+        q_full,
+        q_empty,
+        k_full,
+        k_empty,
+        v_full,
+        v_empty,
+        bias,
+        s_bias,
+        bias_full,
+        bias_empty,
+        step_b,
+        step_h,
+        B,
+        H,
+        group,
+        T,
+        S,
+    ) = arguments
+    n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
+    stage = 0
+    phase = 1  # the stages are empty at first
+    q_phase = 1
+    bias_stage = 0
+    bias_phase = 1
+    for i_round in range(share(n_t * H * B)):
+        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST, BIASED)
+        row = i_t * 2 * ROWS
+        seen_here = seen + i_b.to(gl.int64) * 2 * T
+        first, last = span(seen_here, row, gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)
+        for i_w in gl.static_range(2):
+            mbarrier.wait(q_empty.index(i_w), q_phase)
+            mbarrier.expect(q_full.index(i_w), q.block_type.nbytes)
+            tma.async_copy_global_to_shared(q, [i_b, i_h, row + i_w * ROWS, 0], q_full.index(i_w), s_q.index(i_w))
+        q_phase ^= 1
+        for i_s in range(first, last):
+            mbarrier.wait(k_empty.index(stage), phase)
+            if DROPPED:
+                mbarrier.expect(k_full.index(stage), k.block_type.nbytes + numbers_k.block_type.nbytes)
+                tma.async_copy_global_to_shared(
+                    numbers_k, [i_b, i_h, 0, i_s * KEYS], k_full.index(stage), s_numbers.index(stage)
+                )
+            else:
+                mbarrier.expect(k_full.index(stage), k.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                k, [i_b, i_h // group, i_s * KEYS, 0], k_full.index(stage), s_k.index(stage)
+            )
+            if BIASED:
+                for i_w in gl.static_range(2):
+                    i_bias = bias_stage * 2 + i_w
+                    mbarrier.wait(bias_empty.index(i_bias), bias_phase)
+                    mbarrier.expect(bias_full.index(i_bias), bias.block_type.nbytes)
+                    tma.async_copy_global_to_shared(
+                        bias,
+                        [i_b * step_b, i_h * step_h, row + i_w * ROWS, i_s * KEYS],
+                        bias_full.index(i_bias),
+                        s_bias.index(i_bias),
+                    )
+                bias_stage += 1
+                if bias_stage == BIAS_STAGES:
+                    bias_stage = 0
+                    bias_phase ^= 1
+            mbarrier.wait(v_empty.index(stage), phase)
+            mbarrier.expect(v_full.index(stage), v.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                v, [i_b, i_h // group, i_s * KEYS, 0], v_full.index(stage), s_v.index(stage)
+            )
+            stage += 1
+            if stage == STAGES:
+                stage = 0
+                phase ^= 1
