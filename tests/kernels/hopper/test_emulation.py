@@ -29,11 +29,8 @@ from tests.kernels.hopper.emulation import Emulation
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels themselves are tested")
 PROGRAMS = 3  # persistent ones, fewer than tiles
 SCALE = 0.25
-MODULES = [
-    *(forward_kernel, forward_loads, forward_products),
-    *(backward_kernel, backward_loads, backward_products),
-    *(tile_operations, mask, dropout),
-]
+MODULES = [forward_kernel, forward_loads, forward_products, backward_kernel, backward_loads, backward_products]
+MODULES += [tile_operations, mask, dropout]
 
 
 @dataclass(frozen=True)
