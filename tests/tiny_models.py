@@ -1,14 +1,16 @@
-"""Untrained models of any kind with real subwords, in memory or as folders, for what needs no trained one."""
+"""Untrained models of any kind with real subwords, in memory or as folders, and small corpora to train others on."""
 
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from rela.config import Config, ModelConfig
+from rela.config import Config, CorpusConfig, DataConfig, ModelConfig
 from rela.data.subwords import Subwords, train_subwords
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
-from rela.toy import generate
+from rela.toy import generate, split, write_corpus
 
 LAYERS, HEADS = 2, 2
 
@@ -46,3 +48,16 @@ def tiny_folder(path, kind: str = "rela-g", seed: int = 1) -> Translator:
 
 def toy_pairs(count: int, seed: int = 5) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in generate(count, seed)]
+
+
+def toy_corpus(folder: Path, train: int, valid: int = 0, **options: Any) -> DataConfig:
+    """Write pairs of the embedded corpus to a folder; the configuration that prepares them, with these options."""
+    train_pairs, valid_pairs, _ = split(train, valid, 0, seed=5)
+    write_corpus(folder, {"train": train_pairs} | ({"valid": valid_pairs} if valid else {}))
+    return DataConfig(
+        root=str(folder),
+        train=(CorpusConfig("train.en", "train.de"),),
+        valid=CorpusConfig("valid.en", "valid.de") if valid else None,
+        directory=str(folder / "prepared"),
+        **options,
+    )

@@ -28,11 +28,16 @@ def run(*arguments):
     return end.value.code
 
 
+def saved_data(page):
+    """What an exported page shows."""
+    return json.loads(re.search(r'id="saved">([^<]*)<', page.read_text(encoding="utf-8"))[1])
+
+
 def test_the_command_exports_several_models(folders, tmp_path, capsys):
     path = tmp_path / "look.html"
     assert run(*folders, "--out", path, "--sentence", "The dog sleeps .") == 0
     assert capsys.readouterr().out.strip() == str(path)
-    data = json.loads(re.search(r'id="saved">([^<]*)<', path.read_text(encoding="utf-8"))[1])
+    data = saved_data(path)
     assert [(view["model"], view["forced"]) for view in data["views"]] == [("one", False), ("two", False)]
 
 
@@ -45,7 +50,7 @@ def test_the_command_reads_a_text_and_its_gold_links(folders, tmp_path):
     found = []
     for options in ([], ["--gold", gold, "--gold-one-based"], ["--gold", gold, "--gold-one-based", "--gold-flipped"]):
         assert run(folders[0], source, target, *options, "--out", path, *pair) == 0
-        data = json.loads(re.search(r'id="saved">([^<]*)<', path.read_text(encoding="utf-8"))[1])
+        data = saved_data(path)
         found.append(data["views"][0]["gold"] and data["views"][0]["gold"]["sure"])
     assert found == [None, [[0, 0], [2, 1]], [[0, 0], [1, 2]]]
 
@@ -60,7 +65,7 @@ def test_tokenised_text_keeps_its_gold_links(folders, tmp_path):
     probable = []
     for options in ([], ["--tokenised"]):
         assert run(folders[0], source, target, "--gold", gold, *options, "--out", path, *pair) == 0
-        (view,) = json.loads(re.search(r'id="saved">([^<]*)<', path.read_text(encoding="utf-8"))[1])["views"]
+        (view,) = saved_data(path)["views"]
         assert view["gold"]["sure"] == [[0, 0], [3, 3]]
         assert view["attention"]["cross"]["word"]["keys"] == ["The", "cat", "sings", "!", "</s>"]
         probable.append(view["log_prob"])

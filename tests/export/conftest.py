@@ -6,24 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rela.config import Config, CorpusConfig, DataConfig, ModelConfig, TrainConfig
+from rela.config import Config, ModelConfig, TrainConfig
 from rela.data.prepare import prepare
-from rela.toy import split, write_corpus
 from rela.training.trainer import train
+from tests.tiny_models import toy_corpus
 
 
 @pytest.fixture(scope="module")
 def trained_model(tmp_path_factory) -> Path:
     """Some minutes of training on the embedded corpus."""
     folder = tmp_path_factory.mktemp("trained")
-    parts = split(10_000, 0, 0, seed=5)
-    write_corpus(folder, {"train": parts[0]})
-    data = DataConfig(
-        root=str(folder),
-        train=(CorpusConfig("train.en", "train.de"),),
-        directory=str(folder / "prepared"),
-        vocabulary_size=1000,
-    )
+    data = toy_corpus(folder, 10_000, vocabulary_size=1000)
     prepare(data, threads=1)
     shape = ModelConfig(width=128, heads=4, encoder_layers=2, decoder_layers=2, feed_forward=256, max_length=256)
     settings = TrainConfig(

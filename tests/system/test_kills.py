@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from rela.config import Config, CorpusConfig, DataConfig, ModelConfig, TrainConfig, save_config
+from rela.config import Config, DataConfig, ModelConfig, TrainConfig, save_config
 from rela.data.shards import PreparedCorpus
 from rela.model.folder import WEIGHTS, load_folder
-from rela.toy import split, write_corpus
 from tests.killing import Ending, Killer, killer
+from tests.tiny_models import toy_corpus
 
 pytestmark = pytest.mark.campaign
 
@@ -31,21 +31,12 @@ NEEDED = ("rela.cli", "rela.training.trainer", "rela.data.prepare", "rela.model.
 def folder(tmp_path_factory) -> Path:
     """Text and the configuration of a tiny run over it."""
     folder = tmp_path_factory.mktemp("kills")
-    train, valid, _ = split(200, 20, 0, seed=5)
-    write_corpus(folder, {"train": train, "valid": valid})
-    save_config(configuration(folder), folder / "config.yaml")
+    data = toy_corpus(folder, 200, 20, vocabulary_size=250, shard_pairs=90)
+    save_config(configuration(folder, data), folder / "config.yaml")
     return folder
 
 
-def configuration(folder: Path) -> Config:
-    data = DataConfig(
-        root=str(folder),
-        train=(CorpusConfig("train.en", "train.de"),),
-        valid=CorpusConfig("valid.en", "valid.de"),
-        directory=str(folder / "prepared"),
-        vocabulary_size=250,
-        shard_pairs=90,
-    )
+def configuration(folder: Path, data: DataConfig) -> Config:
     model = ModelConfig(width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=24, max_length=128)
     train = TrainConfig(
         directory=str(folder / "run"),

@@ -9,29 +9,21 @@ import pytest
 import rela
 from rela.alignment.online import OnlineLinks
 from rela.analysis.capture import capture
-from rela.config import Config, CorpusConfig, DataConfig, ModelConfig, TrainConfig
+from rela.config import Config, ModelConfig, TrainConfig
 from rela.data.prepare import prepare
 from rela.data.shards import PreparedCorpus
 from rela.data.subwords import Subwords
 from rela.filtering.detector import view_both
-from rela.toy import split, write_corpus
+from rela.toy import split
 from rela.training.trainer import train
+from tests.tiny_models import toy_corpus
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory) -> Config:
     """A trained model, of 20 steps."""
     folder = tmp_path_factory.mktemp("separate")
-    train_pairs, valid, _ = split(300, 10, 0, seed=5)
-    write_corpus(folder, {"train": train_pairs, "valid": valid})
-    data = DataConfig(
-        root=str(folder),
-        train=(CorpusConfig("train.en", "train.de"),),
-        valid=CorpusConfig("valid.en", "valid.de"),
-        directory=str(folder / "prepared"),
-        vocabulary_size=250,
-        vocabularies="separate",
-    )
+    data = toy_corpus(folder, 300, 10, vocabulary_size=250, vocabularies="separate")
     prepare(data, threads=1)
     shape = ModelConfig(
         width=16, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=24, max_length=128, tied_embeddings="target"

@@ -10,25 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from rela.config import Config, CorpusConfig, DataConfig, ModelConfig, TrainConfig, save_config
+from rela.config import Config, DataConfig, ModelConfig, TrainConfig, save_config
 from rela.data.prepare import prepare
-from rela.toy import split, write_corpus
 from tests.forking import Forked
+from tests.tiny_models import toy_corpus
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> DataConfig:
     """600 pairs of the embedded corpus, prepared."""
-    folder = tmp_path_factory.mktemp("corpus")
-    train, valid, _ = split(600, 30, 0, seed=5)
-    write_corpus(folder, {"train": train, "valid": valid})
-    config = DataConfig(
-        root=str(folder),
-        train=(CorpusConfig("train.en", "train.de"),),
-        valid=CorpusConfig("valid.en", "valid.de"),
-        directory=str(folder / "prepared"),
-        vocabulary_size=300,
-    )
+    config = toy_corpus(tmp_path_factory.mktemp("corpus"), 600, 30, vocabulary_size=300)
     prepare(config, threads=1)
     return config
 
