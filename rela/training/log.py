@@ -115,6 +115,11 @@ class Meter:
         self.since += time.monotonic() - began
 
 
+def peak_memory(device: torch.device) -> float | None:
+    """GiB of GPU memory this process has needed at most, or None on a CPU."""
+    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+
+
 def cut_torn_row(path: Path) -> None:
     """Cut off a last row without its line end, which a killed process or a full disk left."""
     if not path.exists():

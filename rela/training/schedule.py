@@ -2,6 +2,16 @@
 
 import math
 
+from rela.config import TrainConfig
+
+
+def learning_rate(step: int, width: int, settings: TrainConfig) -> float:
+    """The learning rate of a step, counted from 1, of a model of this width."""
+    if settings.schedule == "cosine":
+        return cosine(step, width, settings.warmup, settings.steps, settings.learning_rate)
+    rate = inverse_square_root(step, width, settings.warmup, settings.learning_rate)
+    return rate * cooled(step, settings.steps, settings.cooldown)
+
 
 def inverse_square_root(step: int, width: int, warmup: int, factor: float = 1.0) -> float:
     """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5), of Vaswani et al. (2017); the first step is 1."""

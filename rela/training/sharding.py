@@ -7,14 +7,18 @@ checkpoint is a model folder. The optimiser, twice as large, is never gathered: 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from rela.errors import RunFailed
 from rela.model.folder import unique_weights
@@ -89,6 +93,18 @@ def read_parts(folder: Path, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
         reason = next(iter(error.failures.values()))[0]
         raise RunFailed(f"{folder} is damaged or of another model: {reason}") from None
     return {name: tensor.reshape(wanted[name].shape) for name, tensor in tensors.items()}
+
+
+@contextlib.contextmanager
+def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
+    """Within this, a backward pass adds up gradients over the processes, or leaves that to the `last` one of a step."""
+    if isinstance(objective, FSDPModule):
+        objective.set_requires_gradient_sync(last)
+    if isinstance(objective, DistributedDataParallel) and not last:
+        with objective.no_sync():
+            yield
+    else:
+        yield
 
 
 def at_least_1d(tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import math
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,14 +29,14 @@ from rela.training.checkpoint import CheckpointError, Checkpoints, average_weigh
 from rela.training.checks import check_prepared, fit_vocabulary
 from rela.training.graphed import GraphedStep
 from rela.training.initial import begin_from
-from rela.training.log import Meter, TrainingLog
+from rela.training.log import Meter, TrainingLog, peak_memory
 from rela.training.loss import Objective, objective_inputs
 from rela.training.optimiser import apply_gradients, make_optimiser, rate_of, set_rate
 from rela.training.precision import Precision
 from rela.training.processes import Processes, alone_in, join_processes
 from rela.training.resume import Experiment, Learner, RunState, progress_of, resume_newest
-from rela.training.schedule import centring_share, cooled, cosine, inverse_square_root
-from rela.training.sharding import is_finite, shard, whole_weights, write_parts
+from rela.training.schedule import centring_share, learning_rate
+from rela.training.sharding import gradients_shared, is_finite, shard, whole_weights, write_parts
 from rela.training.sparsity import measure_sparsity
 from rela.training.stop import StopRequest
 from rela.training.validation import VALID, event_of, greedy_bleu, validation_loss, validation_texts
@@ -304,11 +303,7 @@ class Trainer:
 
     def learning_rate(self) -> float:
         """The rate of the step that comes next."""
-        settings, step = self.settings, self.state.step + 1
-        if settings.schedule == "cosine":
-            return cosine(step, self.config.model.width, settings.warmup, settings.steps, settings.learning_rate)
-        rate = inverse_square_root(step, self.config.model.width, settings.warmup, settings.learning_rate)
-        return rate * cooled(step, settings.steps, settings.cooldown)
+        return learning_rate(self.state.step + 1, self.config.model.width, self.settings)
 
     def report(self, meter: Meter, log: TrainingLog | None) -> None:
         """Log the loss and the speed since the last report; raises if the loss shows that training has failed."""
@@ -477,20 +472,6 @@ class Trainer:
             ids = [self.device.index] if self.device.type == "cuda" else None
             objective = DistributedDataParallel(objective, device_ids=ids)
         return objective
-
-
-@contextlib.contextmanager
-def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
-    """Within this, a backward pass adds up gradients over the processes, or leaves that to the `last` one of a step."""
-    if isinstance(objective, FSDPModule):
-        objective.set_requires_gradient_sync(last)
-    with objective.no_sync() if isinstance(objective, DistributedDataParallel) and not last else nullcontext():
-        yield
-
-
-def peak_memory(device: torch.device) -> float | None:
-    """GiB of GPU memory this process has needed at most, or None on a CPU."""
-    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
 
 
 def mix(*numbers: int) -> int:
