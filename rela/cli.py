@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             set_up_streams()
             words = renew(sys.argv[1:] if arguments is None else arguments)
-            code = alone(words)(words, prog_name="rela", standalone_mode=False)
+            code = with_one_command(words)(words, prog_name="rela", standalone_mode=False)
             sys.stdout.flush()  # here, where a reader that went away is dealt with
         except SystemExit:
             raise
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def alone(words: list[str]) -> typer.Typer:
+def with_one_command(words: list[str]) -> typer.Typer:
     """The application with the one command that is named; with all if none is. To describe them all takes a while."""
     named = [command for command in app.registered_commands if words[:1] == [command.name]]
     if not named:

@@ -59,7 +59,7 @@ def lines_of_progress(seconds: float = 10.0) -> Progress:
     return tell
 
 
-class Remembered:
+class RepeatedLines:
     """An iterator over lines that also hands each one out again, in order, when its translation is printed."""
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -71,6 +71,7 @@ class Remembered:
             yield line
 
     def take(self) -> str:
+        """The oldest line that was not taken yet."""
         return self.seen.popleft()
 
 
@@ -147,6 +148,7 @@ def check_format(format: str, *known: str) -> None:
 
 
 def chunked(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """The items in lists of `size`, the last one shorter."""
     from itertools import islice
 
     stream = iter(items)

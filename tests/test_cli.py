@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rela
-from rela.cli import COMMANDS, DATA_COMMANDS, alone, app, main
+from rela.cli import COMMANDS, DATA_COMMANDS, app, main, with_one_command
 from rela.errors import RunFailed
 from rela.terminal import check_format
 from tests.commands.cases import shell
@@ -38,10 +38,10 @@ def test_every_command_explains_itself(call, command):
 
 
 def test_the_command_that_is_named_is_described_alone():
-    assert [command.name for command in alone(["info", "x"]).registered_commands] == ["info"]
+    assert [command.name for command in with_one_command(["info", "x"]).registered_commands] == ["info"]
     assert len(app.registered_commands) == len(COMMANDS)
     for words in ([], ["--help"], ["data", "list"], ["nonsense"]):
-        assert alone(words) is app
+        assert with_one_command(words) is app
 
 
 def test_the_version_is_told(call):

@@ -23,8 +23,8 @@ def test_a_line_of_progress_when_its_last_is_old(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_remembered_lines_are_handed_out_again_in_order():
-    lines = terminal.Remembered(["a", "b", "c"])
+def test_repeated_lines_are_handed_out_again_in_order():
+    lines = terminal.RepeatedLines(["a", "b", "c"])
     stream = iter(lines)
     assert [next(stream), next(stream)] == ["a", "b"]
     assert [lines.take(), lines.take()] == ["a", "b"]

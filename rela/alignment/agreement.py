@@ -46,6 +46,7 @@ def choose_alone(
     sample = usable(pairs, [translator], limit)
 
     def scores(options: Sequence[AlignmentChoice]) -> list[float]:
+        """The agreement of each option on the sample."""
         tallies = [SelfAgreement() for _ in options]
         for matrices, source, target in all_matrices(translator, sample, options, tokenised):
             for tally, matrix in zip(tallies, matrices, strict=True):
@@ -94,6 +95,7 @@ def usable(pairs: Iterable[Pair], models: list[Translator], limit: int) -> list[
         raise ValueError(f"the number of pairs to choose on is {limit}; wanted at least 1")
 
     def fits(source: str, target: str) -> bool:
+        """Whether every model can read a pair, which has words on both sides."""
         try:
             for model, pair in zip(models, ((source, target), (target, source)), strict=False):
                 model.encode_pair(*pair)
@@ -166,6 +168,7 @@ class SelfAgreement:
         self.targets: Counter[str] = Counter()
 
     def add(self, matrix: Tensor, source: tuple[str, ...], target: tuple[str, ...]) -> None:
+        """Count the links of one sentence: word weights [T, S], and its words."""
         by_row, by_column = best_source(matrix).tolist(), best_source(matrix.T).tolist()
         self.links += sum(s != NO_LINK for s in by_row)
         self.words += len(source) + len(target)
@@ -176,6 +179,7 @@ class SelfAgreement:
                 self.targets[target[t]] += 1
 
     def score(self) -> float:
+        """The agreement of `choose_alone`, over all sentences added."""
         repeated = (
             count * math.sqrt((count - 1) / (self.sources[s] - 1) * (count - 1) / (self.targets[t] - 1))
             for (s, t), count in self.pairs.items()

@@ -80,8 +80,8 @@ class OnlineLinks:
         if S == 0 or T == 0:
             return [None] * len(pairs)
         sides = [
-            word_numbers([pair[side] for pair in pairs], self.word_starts[side], room)
-            for side, room in ((0, S), (1, T))
+            word_numbers([pair[side] for pair in pairs], self.word_starts[side], width)
+            for side, width in ((0, S), (1, T))
         ]
         (source_words, source_plain), (target_words, target_plain) = sides
         keys, queries = (torch.from_numpy(words).to(attention.device) for words in (source_words, target_words))
@@ -125,17 +125,17 @@ def spell_words(starts: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def word_numbers(
-    sentences: Sequence[Sequence[int]], starts: NDArray[np.int8], room: int
+    sentences: Sequence[Sequence[int]], starts: NDArray[np.int8], width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """[B, room], the word that each subword belongs to, `room` for padding; [B], whether all belong to one."""
+    """[B, width], the word that each subword belongs to, `width` for padding; [B], whether all belong to one."""
     lengths = np.array([len(ids) for ids in sentences])
-    inside = np.arange(room) < lengths[:, None]
-    found = np.ones((len(sentences), room), dtype=np.int64)
+    inside = np.arange(width) < lengths[:, None]
+    found = np.ones((len(sentences), width), dtype=np.int64)
     found[inside] = starts[np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sentences])]
     plain = spell_words(found) & (lengths > 0)
     found[:, 0] = 1
     numbers = (found > 0).cumsum(axis=1) - 1
-    return np.where(inside, numbers, room), plain
+    return np.where(inside, numbers, width), plain
 
 
 def plain_links(

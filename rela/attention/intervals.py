@@ -1,6 +1,6 @@
 """The masks of `transformers` as intervals of keys: lengths, starts, a window and causality, where they are no more.
 
-A model makes its mask once and hands it to every layer. The mask stays dense, so that whoever cuts, copies or adds to
+A model makes its mask once and hands it to every layer. The mask stays dense, so that code that cuts, copies or adds to
 it on the way goes on as before; what it says beside that is an attribute of the tensor, and is lost with any change.
 """
 

@@ -188,7 +188,7 @@ class MultiheadAttention(nn.Module):
         )
         weights = None
         if need_weights:
-            # The fused kernels never form the weights, so whoever asks for them reads the reference.
+            # The fused kernels never form the weights, so the reference computes them where they are asked for.
             scale = self.head_dim**-0.5
             check_dense(q, k, v, options)
             allowed, bias = combine_masks(mask, key_lengths, causal, queries, keys, q.device, *limits)
@@ -348,12 +348,14 @@ class MultiheadAttention(nn.Module):
         return self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
 
     def projection_weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The weights of the projections to queries, keys and values."""
         if self.in_proj_weight is not None:
             weight_q, weight_k, weight_v = self.in_proj_weight.chunk(3)
             return weight_q, weight_k, weight_v
         return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
 
     def bias_parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The biases of the same three projections, or None three times."""
         if self.in_proj_bias is None:
             return None, None, None
         kv_width = self.num_kv_heads * self.head_dim
@@ -397,6 +399,7 @@ class MultiheadAttention(nn.Module):
         return *inputs, *sizes, weight.dtype, weight.device, autocast
 
     def check_inputs(self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None) -> None:
+        """Refuse inputs whose sizes, types or devices do not fit the module or each other."""
         if (key is None) != (value is None):
             raise ValueError("key and value were not given together; wanted both or, with a cache, neither")
         check_is_cache(cache)

@@ -60,6 +60,7 @@ class RMSNorm(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Set gain and gate to their initial values."""
         if self.initial_gain == "xavier":
             uniform_xavier_(self.gain)
         else:
@@ -76,6 +77,7 @@ class RMSNorm(nn.Module):
         return rms_norm(z, self.gain, self.gate, self.eps)
 
     def check(self, z: Tensor) -> None:
+        """Refuse an input of another width, or of integers."""
         if z.dim() == 0 or z.size(-1) != self.gain.numel():
             raise ValueError(f"z has shape {shape(z)}; wanted {self.gain.numel()} in its last dimension")
         if not z.is_floating_point():

@@ -91,6 +91,7 @@ def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
 
 
 def check_four(name: str, tensor: Tensor) -> None:
+    """Refuse what is no tensor [B, H, T, S]."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} are a {type(tensor).__name__}; wanted a tensor [B, H, T, S]")
     if tensor.dim() != 4:

@@ -269,6 +269,7 @@ def text_of(shard: Shard, number: int, raw: bytes | None, side: int = 0) -> str:
 
 
 def as_text(lines: list[str]) -> bytes:
+    """Lines as the bytes of a file."""
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
 
 

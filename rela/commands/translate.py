@@ -20,7 +20,7 @@ from rela.commands.outputs import check_outputs
 from rela.commands.resumable import ResumableOutput, make_resumable, model_digests
 from rela.files import checksum
 from rela.terminal import (
-    Remembered,
+    RepeatedLines,
     check_format,
     chunked,
     input_lines,
@@ -139,7 +139,7 @@ def translate(
         window = 1 if source is None and sys.stdin.isatty() else WINDOW
     links = make_links(translator) if alignments else None
     dialogue = source is None and sys.stdin.isatty() and sys.stderr.isatty()
-    sources = Remembered(prompted(input_lines(source)) if dialogue else input_lines(source))
+    sources = RepeatedLines(prompted(input_lines(source)) if dialogue else input_lines(source))
     begin = None if prefixes is None else input_lines(prefixes)
     line_of = partial(translation_line, nbest=nbest, scores=scores, format=format)
     stream = partial(translator.translate_stream, sources, nbest, window, links, begin, reranker, **options)
@@ -174,7 +174,7 @@ def search_options(given: dict[str, Any], sampling: bool) -> dict[str, Any]:
 def write_resumable(
     output: ResumableOutput,
     stream: Callable[..., Iterable[Any]],
-    sources: Remembered,
+    sources: RepeatedLines,
     prefixes: Iterator[str] | None,
     line_of: Callable[..., str],
     window: int,

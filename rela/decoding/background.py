@@ -34,6 +34,7 @@ class Background:
         return not self.thread.is_alive() and self.error is None
 
     def result(self) -> Any:
+        """What the function returned, waited for; what it raised is raised here."""
         self.thread.join()
         if self.error is not None:
             raise self.error

@@ -1,4 +1,4 @@
-"""An engine that remembers the cross attention of its steps, so that word links cost no second pass."""
+"""An engine that keeps the cross attention of its steps, so that word links cost no second pass."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class TracedEngine:
         return state
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """As the engine's; keeps the cross weights of the step and which hypothesis each row continues."""
         step = len(self.weights)
         if step == 0:
             beams = tokens.numel() // len(self.lengths)

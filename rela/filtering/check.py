@@ -105,6 +105,7 @@ class Checker:
         return np.asarray(-np.mean(both, axis=0))
 
     def make_check(self, line: int, pair: Pair, ours: PairView, theirs: PairView | None, score: float) -> PairCheck:
+        """All that is known of one pair, from the views of one model or of both."""
         return PairCheck(
             line,
             *pair,

@@ -311,6 +311,7 @@ def load_detectors(folder: Path) -> dict[str, Detector]:
 
 
 def read_detector(values: dict[str, Any]) -> Detector:
+    """A detector from the values of its file, checked."""
     fields = ("names", "mean", "deviation", "weights", "unrelated_weights")
     tuples = {name: tuple(values[name]) for name in (*fields, "references")}
     detector = Detector(**{**values, **tuples})

@@ -109,6 +109,7 @@ class PartWriter:
         self.scores, self.journal = scores, journal
 
     def add(self, number: int, values: NDArray[Any]) -> None:
+        """Append the scores of a block: the numbers first, then the journal's line that makes them valid."""
         raw = values.astype(RECORD).tobytes()
         offset = self.scores.seek(0, os.SEEK_END)
         self._write(self.scores, raw)

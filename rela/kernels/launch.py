@@ -2,10 +2,10 @@
 
 `kernel[grid](…)` looks at every argument to find the variant that fits, which takes Triton some twenty microseconds.
 Where all that a variant depends on is known to be the same (types, alignment, divisibility by 16, constants), the
-variant found by the first launch is launched again at once. Whoever makes a `Launch` promises that. Descriptors for the
-tensor memory accelerator are filled in without Triton's Python objects: of a tensor whose layout is known, the address
-alone is new, and the descriptor of an address is kept. Tensors are handed over as addresses: of an object, Triton asks
-the driver whether its memory is the device's.
+variant found by the first launch is launched again at once. The maker of a `Launch` guarantees that. Descriptors for
+the tensor memory accelerator are filled in without Triton's Python objects: of a tensor whose layout is known, the
+address alone is new, and the descriptor of an address is kept. Tensors are handed over as addresses: of an object,
+Triton asks the driver whether its memory is the device's.
 """
 
 from __future__ import annotations

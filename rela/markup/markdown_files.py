@@ -89,6 +89,7 @@ class Blocks:
             self.fence = ""
 
     def add_prose(self, line: str, content: str) -> None:
+        """Add a line to the current paragraph, or begin one."""
         if NEW_BLOCK.match(line):
             self.end_paragraph()
         if not self.paragraph and (prefix := PREFIX.match(line)):
@@ -103,6 +104,7 @@ class Blocks:
         self.tokens.append(Token(BREAK, raw))
 
     def end_paragraph(self) -> None:
+        """Turn the collected lines into tokens."""
         if self.paragraph:
             joined, ending = join_lines(self.paragraph)
             self.tokens += [*inline_tokens(joined), Token(BREAK, ending)]
@@ -138,6 +140,7 @@ def inline_tokens(text: str) -> list[Token]:
 
 
 def find_inline(text: str, depth: int) -> Iterator[Token]:
+    """The tokens of text with links, stress, code and images; nested up to DEEPEST."""
     at = 0
     for match in INLINE.finditer(text) if depth < DEEPEST else ():
         if match.start() > at:

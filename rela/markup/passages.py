@@ -83,6 +83,7 @@ class PassageBuilder:
         self.open.append(Open(len(self.text), raw, if_empty))
 
     def add_closing(self, raw: str) -> None:
+        """End the tag that was opened last."""
         opened = self.open.pop()
         children = tuple(opened.children)
         mark = Mark(opened.start, len(self.text), opened.before, raw, if_empty=opened.if_empty, children=children)

@@ -48,10 +48,10 @@ def parts_of(tokens: Sequence[Token], add_text: AddText) -> Iterator[Part]:
 
 def run_parts(run: Sequence[Token], add_text: AddText) -> Iterator[Part]:
     """A run of text and inline tags as passages; a tag without its other half ends a passage and stays."""
-    lonely = unmatched(run)
+    unpaired = unmatched(run)
     piece: list[Token] = []
     for place, token in enumerate(run):
-        if place in lonely:
+        if place in unpaired:
             yield from passage_parts(piece, add_text)
             piece = []
             yield token.raw
@@ -73,7 +73,7 @@ def unmatched(run: Sequence[Token]) -> set[int]:
     Such a tag ends a passage. So the tags that are open around it lose their other half too, and between the two halves
     of those that keep it no passage ends.
     """
-    lonely: set[int] = set()
+    unpaired: set[int] = set()
     waiting: list[int] = []
     for place, token in enumerate(run):
         if token.kind == OPEN and len(waiting) < DEEPEST:
@@ -81,9 +81,9 @@ def unmatched(run: Sequence[Token]) -> set[int]:
         elif token.kind == CLOSE and waiting and run[waiting[-1]].name == token.name:
             waiting.pop()
         elif token.kind in (OPEN, CLOSE):
-            lonely |= {place, *waiting}
+            unpaired |= {place, *waiting}
             waiting = []
-    return lonely | set(waiting)
+    return unpaired | set(waiting)
 
 
 def make_passage(run: Sequence[Token], add_text: AddText) -> Passage:

@@ -21,6 +21,7 @@ class Residual(nn.Module):
         return self.norm(x) if self.norm_first else x
 
     def after(self, x: Tensor, change: Tensor) -> Tensor:
+        """x + dropout(change), normalised unless the norm comes first."""
         if self.norm_first:
             return x + self.dropout(change)
         if triton_serves(change):

@@ -1,4 +1,4 @@
-"""What the decoder remembers between steps."""
+"""The decoder's state between steps: keys and values of what it has read and written."""
 
 from __future__ import annotations
 

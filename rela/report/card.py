@@ -1,4 +1,4 @@
-"""A model card: the README.md of a model folder, for whoever is given the model."""
+"""A model card: the README.md of a model folder, for the people who get the model."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def model_card(translator: Translator, name: str, measured: Measured | None = No
 
 
 def header(config: Config) -> str:
+    """The YAML block that Hugging Face reads."""
     languages = config.data.source_language, config.data.target_language
     lines = ["library_name: rela-attention", "pipeline_tag: translation", "tags: [translation, sparse-attention, rela]"]
     # quoted: YAML reads a bare no, Norwegian, as false
@@ -64,6 +65,7 @@ def header(config: Config) -> str:
 
 
 def description(translator: Translator) -> str:
+    """One paragraph: languages, size, attention."""
     shape = translator.config.model
     kinds = sorted(set(shape.attention_kinds.values()))
     attention = kinds[0] if len(kinds) == 1 else ", ".join(f"{t} {k}" for t, k in shape.attention_kinds.items())
@@ -77,6 +79,7 @@ def description(translator: Translator) -> str:
 
 
 def use(name: str) -> str:
+    """How to load and call the model."""
     code = f'import rela\n\nmodel = rela.load("{name}")\nprint(model.translate(["…"]))'
     return (
         f"## Use\n\n```python\n{code}\n```\n\n"
@@ -86,12 +89,21 @@ def use(name: str) -> str:
 
 
 def data(config: Config) -> str:
+    """The training text and the vocabulary."""
     files = [f"- {short(corpus.source)}, {short(corpus.target)}" for corpus in config.data.train]
     listed = "\n".join(files) or "- not recorded"
     return (
-        f"## Data\n\nTraining text:\n\n{listed}\n\nA joint SentencePiece BPE vocabulary of "
-        f"{config.model.vocabulary_size:,} pieces; pairs of more than {config.data.max_tokens} subwords were left out."
+        f"## Data\n\nTraining text:\n\n{listed}\n\n{vocabulary(config)}; pairs of more than "
+        f"{config.data.max_tokens} subwords were left out."
     )
+
+
+def vocabulary(config: Config) -> str:
+    """How many subwords there are, of which model, for which languages."""
+    learnt = {"bpe": " BPE", "unigram": " unigram"}[config.data.subword_model] if not config.data.subwords else ""
+    if config.data.vocabularies == "separate":
+        return f"A SentencePiece{learnt} vocabulary of {config.model.vocabulary_size:,} pieces for each language"
+    return f"A joint SentencePiece{learnt} vocabulary of {config.model.vocabulary_size:,} pieces"
 
 
 def short(path: str) -> str:
@@ -100,6 +112,7 @@ def short(path: str) -> str:
 
 
 def settings(config: Config) -> str:
+    """A table of what the model was trained and decodes with."""
     train, shape = config.train, config.model
     rows = {
         "steps": f"{train.steps:,}",
@@ -117,6 +130,7 @@ def settings(config: Config) -> str:
 
 
 def results(measured: Measured | None) -> str:
+    """Scores and rates of zeros on a test text, or that there are none."""
     if measured is None:
         return "## Scores and sparsity\n\nNot measured: give `rela card` a test text."
     scores = [f"| {score.name} | {score.value:.1f} | `{score.signature}` |" for score in measured.scores]

@@ -54,6 +54,7 @@ def marked(words: Sequence[WordCheck]) -> str:
 
 
 def one_word(word: WordCheck) -> str:
+    """A word as HTML, marked where it is flagged."""
     if not word.flagged:
         return escape(word.word)
     title = f"null rate {word.null:.2f}" if word.null is not None else f"attention {word.attention or 0:.2f}"

@@ -213,6 +213,7 @@ def texts_of(fields: dict[str, Any]) -> tuple[list[str], bool]:
 
 
 def as_text(fields: dict[str, Any], name: str, default: str | None = None) -> str:
+    """A field that has to be a text."""
     value = fields.get(name, default)
     if not isinstance(value, str):
         raise Refused(f"{name} is missing, or no text")

@@ -1,4 +1,4 @@
-"""One process or several: what torchrun started, and the few things its processes say to each other."""
+"""One process or several: what torchrun started, and the few values that its processes exchange."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes files and speaks."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def total(self, value: float) -> float:
@@ -42,6 +42,7 @@ class Processes:
         return self.total(float(flag)) > 0
 
     def wait(self) -> None:
+        """Return when all processes have come here."""
         if self.world > 1:
             dist.barrier()
 

@@ -1,4 +1,4 @@
-"""Sees that training has failed before hours are spent on it."""
+"""Ends a run that has failed, before hours are spent on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rela.errors import RunFailed
 
 
 class TrainingFailed(RunFailed):
-    """Training cannot go on: the loss is not a number, or has never become better than counting words."""
+    """Training cannot go on: the loss is not a number, or has never become lower than that of word frequencies."""
 
 
 class Watchdog:

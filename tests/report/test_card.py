@@ -10,7 +10,7 @@ import yaml
 
 from rela.config import CorpusConfig
 from rela.evaluation.scores import bleu
-from rela.report.card import measure, model_card
+from rela.report.card import measure, model_card, vocabulary
 from tests.tiny_models import tiny_translator, toy_pairs
 
 
@@ -35,6 +35,16 @@ def test_figures_are_those_of_the_test_text():
     assert f"| cross | {measured.attention['cross'].sparsity.mean():.2f} |" in card
     with pytest.raises(ValueError, match="has no sentence pairs"):
         measure(translator, [], "empty")
+
+
+def test_the_vocabulary_is_the_one_that_was_learnt():
+    config = tiny_translator().config
+    separate = replace(config.data, vocabularies="separate", subword_model="unigram")
+    given = replace(config.data, subwords="subwords.model")
+    assert vocabulary(config) == "A joint SentencePiece BPE vocabulary of 300 pieces"
+    each = "A SentencePiece unigram vocabulary of 300 pieces for each language"
+    assert vocabulary(replace(config, data=separate)) == each
+    assert vocabulary(replace(config, data=given)) == "A joint SentencePiece vocabulary of 300 pieces"
 
 
 def test_notes_stand_before_the_limits_and_corpora_keep_their_folder():

@@ -34,6 +34,7 @@ class Graphs:
             graph.replay()
 
     def capture(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """A graph of all kernels that a function launches."""
         # torch.cuda.graph would collect garbage and empty the cache first, which takes longer than the capture.
         assert self.stream is not None
         graph = torch.cuda.CUDAGraph()

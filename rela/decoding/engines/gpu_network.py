@@ -125,6 +125,7 @@ class GpuNetwork:
         return weight.detach().to(self.dtype).contiguous()
 
     def layer(self, layer: Any) -> Layer:
+        """The weights of an encoder or decoder layer, as the kernels of a step want them."""
         feed_forward: FeedForward = layer.feed_forward
         return Layer(
             attention=self.attention(layer.attention),
@@ -136,6 +137,7 @@ class GpuNetwork:
         )
 
     def attention(self, module: MultiheadAttention) -> Attention:
+        """The weights of one attention; the gain of its norm is multiplied into W_o."""
         from rela.kernels.search.step_attention import Heads
 
         norm: Any = module.norm

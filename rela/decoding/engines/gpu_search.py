@@ -62,6 +62,7 @@ class GpuEngine:
         return lambda: chain.from_iterable(results() for results in pending)
 
     def launch_batch(self, batch: GpuBatch, nbest: int, work: HostWork) -> PendingResults:
+        """Search for translations of a batch; the results are on their way from the device."""
         buffers = self.encode(batch)
         self.start(len(batch.limits))
         active = list(range(len(batch.limits)))

@@ -1,6 +1,6 @@
 """The backward pass on Hopper in one pass over the scores, in Gluon: five products, dQ added up in global memory.
 
-A program owns KEYS keys, ROWS of them for each of two warpgroups, and walks over the queries that see them:
+A program owns KEYS keys, ROWS of them for each of two warpgroups, and loops over the queries that see them:
 
     Sᵀ = k qᵀ      dPᵀ = v dOᵀ      dV += wᵀ dO      dK += dSᵀ q      dQ += dS k
 

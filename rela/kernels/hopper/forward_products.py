@@ -281,7 +281,7 @@ def product_partition(
                 )
                 if STATISTICS:
                     b_next, b_flags = rectified_counted(b_s, dtype)
-                    # always so; a branch, lest the compiler put this off until the product in flight has ended
+                    # always true: without a branch the compiler puts this off until the product in flight has ended
                     if T > 0:
                         b_more, b_keys = observe(b_s, b_flags, own_bits, dtype)
                         b_zeros += b_more

@@ -22,8 +22,8 @@ def rectified(b_s, dtype: gl.constexpr):
 def clear_rows(tile, first, last):
     """Write zeros to all rows of a tile but first … last − 1: others may hold NaN, and zero times NaN is NaN.
 
-    Each warpgroup clears what it is about to read, and does not mind that the other one does so too: whoever writes a
-    row that nobody sees writes zeros.
+    Each warpgroup clears what it is about to read. Two may clear the same rows at once: both write zeros, to rows that
+    no query sees.
     """
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     PIECE: gl.constexpr = 32
