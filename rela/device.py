@@ -7,6 +7,7 @@ import os
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -55,7 +56,7 @@ def triton_serves_half(x: Tensor) -> bool:
 
 
 def is_plain_eager(x: object) -> bool:
-    """Whether x is a tensor and nobody watches PyTorch's dispatcher: no compiler, tracer, mode or transform.
+    """Whether x is a tensor and nobody watches PyTorch's dispatcher: no compiler, tracer, mode, transform or tangent.
 
     Then a kernel may be called without the dispatcher, and sizes are numbers that can be looked up.
     """
@@ -64,6 +65,7 @@ def is_plain_eager(x: object) -> bool:
         and type(x) in PLAIN
         and torch._C._get_tracing_state() is None
         and torch._C._len_torch_dispatch_stack() == 0
+        and forward_ad._current_level < 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Functionalize)
     )

@@ -142,6 +142,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
         or (mask is not None and mask.requires_grad)
         or (learned is not None and learned.requires_grad)
     )
+    places = q.data_ptr(), k.data_ptr(), v.data_ptr()
     return (
         q.shape,
         q.stride(),
@@ -155,7 +156,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
         v.stride(),
         v.dtype,
         v.device,
-        (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16,
+        (places[0] | places[1] | places[2]) % 16 and tuple(place % 16 for place in places),
         kind.weights,
         layout_of(mask),
         layout_of(key_lengths),

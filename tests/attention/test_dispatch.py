@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import product
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch.testing import assert_close
 
 import rela
 from rela.attention import dispatch, packed, paths
+from rela.attention.kinds import kind_of
 from rela.attention.packed import flash_softmax, through_padding
 from rela.device import triton_is_installed
 from rela.kernels.attention.activations import ACTIVATIONS
@@ -324,6 +326,14 @@ def test_a_plan_knows_shapes_and_not_values():
         with pytest.raises((TypeError, ValueError), match=next(iter(changed))):
             rela.attend(q, q, q, **changed)
     dispatch.PLANS.clear()
+
+
+def test_a_plan_knows_where_each_tensor_begins():
+    """A kernel compiled for keys that begin at a multiple of 16 bytes is never given others."""
+    whole, options = torch.zeros(2 * 3 * 8 + 4), dispatch.Options(kind_of("relu"))
+    aligned, shifted = whole[:48].view(1, 2, 3, 8), whole[1:49].view(1, 2, 3, 8)
+    keys = {dispatch.key_of(*inputs, options) for inputs in product((aligned, shifted), repeat=3)}
+    assert len(keys) == 8
 
 
 def test_plans_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch):

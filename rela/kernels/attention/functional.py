@@ -65,7 +65,7 @@ def relu_attention(
         tensors = q, k, v, threshold, key_lengths, mask, None, None, q.shape[2], k.shape[2], random
         return torch.ops.rela.relu_attention(*tensors, *options, key_starts, *window, deterministic)
     if memo is None:
-        given = (q, k, v, threshold, key_lengths, mask, key_starts)
+        given = (q, k, v, threshold, key_lengths, mask, key_starts, random)
         memo = memo_of(*map(layout_of, given), *options, *window)
     problem = Problem(
         q,
@@ -332,7 +332,8 @@ def simplex_attention(
         tensors = q, k, v, key_lengths, mask, None, None, q.shape[2], k.shape[2], random
         return torch.ops.rela.simplex_attention(*tensors, *options, key_starts, *window)[0]
     if memo is None:
-        memo = memo_of(*map(layout_of, (q, k, v, key_lengths, mask, key_starts)), *options, *window)
+        given = (q, k, v, key_lengths, mask, key_starts, random)
+        memo = memo_of(*map(layout_of, given), *options, *window)
     problem = Problem(
         q,
         k,

@@ -120,7 +120,8 @@ def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, T
         kept = has_descriptor(d_out), hopper_backward.planned(problem, gradient_tiles(problem))
         problem.memo[layout] = kept
     fits, run = kept
-    return run(problem, d_out if fits else d_out.contiguous())
+    # a copy in any case: one that is contiguous may begin at an address that the accelerator does not take
+    return run(problem, d_out if fits else d_out.clone(memory_format=torch.contiguous_format))
 
 
 def decode_parts(problem: Problem, parts: Tensor) -> None:

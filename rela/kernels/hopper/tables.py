@@ -12,7 +12,7 @@ from torch import Tensor
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.attention.scores import dropout_key, key_number, query_number, seeing_queries, seen_keys
 from rela.kernels.hopper.dispatch import has_descriptor
-from rela.kernels.launch import Launch, on_device
+from rela.kernels.launch import Launch
 
 TILE = 128  # tables of numbers end with a whole tile; columns of a mask in a group of words
 WORDS = 4  # of 32 bits for the columns of a tile
@@ -125,8 +125,12 @@ def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
     (B, H, T, _), S = problem.q.shape, problem.k.shape[2]
     sizes = [ceil_div(rows, TILE) * TILE for rows in (T, S)]
     of_queries, of_keys = (torch.empty(B, H, 1, n, dtype=torch.int32, device=problem.q.device) for n in sizes)
-    with on_device(of_queries):
-        numbers_kernel[(ceil_div(max(sizes), BLOCK), B * H)](of_queries, of_keys, problem.seed, H, *sizes, BLOCK)
+    start = problem.memo.get("dropout numbers")
+    if start is None:
+        constants = {"H": H, "n_q": sizes[0], "n_k": sizes[1], "BLOCK": BLOCK}
+        start = Launch(numbers_kernel, (ceil_div(max(sizes), BLOCK), B * H), constants)
+        problem.memo["dropout numbers"] = start
+    start(of_queries, of_keys, problem.seed)
     return of_queries, of_keys
 
 

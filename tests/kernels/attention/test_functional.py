@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("triton")
@@ -34,6 +35,15 @@ def test_second_derivatives_are_an_error_and_not_zero():
     (dq,) = torch.autograd.grad(relu_attention(q, k, v, scale=SCALE).square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dq.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by make_dual itself
+def test_forward_mode_derivatives_are_an_error_and_not_zero():
+    q, k, v = qkv(T=5, S=5)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(q, torch.ones_like(q))
+        with pytest.raises(RuntimeError, match="jvp"):
+            relu_attention(dual, k, v, scale=SCALE)
 
 
 def test_a_repeated_call_is_the_call_of_its_tensors(memory_as_it_is):

@@ -9,8 +9,6 @@ import torch
 pytest.importorskip("triton")
 
 import rela
-from rela.attention import dispatch
-from rela.kernels.attention import problem as problem_module
 from rela.kernels.attention.backward import backward
 from rela.kernels.attention.decode import Split, decode
 from rela.kernels.attention.forward import forward
@@ -48,35 +46,6 @@ def any_length(monkeypatch):
     """Short problems, too: more edges in less time."""
     monkeypatch.setattr(hopper, "SHORTEST", 1)
     monkeypatch.setattr(hopper, "FEWEST_DECODE_KEYS", 1)
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """The names of the Hopper kernels that ran."""
-    names = []
-    plan_forward = hopper.planned_forward
-
-    def planned_forward(*arguments):
-        run = plan_forward(*arguments)
-
-        def noted(*tensors):
-            names.append("forward")
-            return run(*tensors)
-
-        return noted
-
-    monkeypatch.setattr(hopper, "planned_forward", planned_forward)
-    monkeypatch.setattr(dispatch, "PLANS", {})  # earlier plans call what they were made of
-    monkeypatch.setattr(problem_module, "MEMOS", {})
-    for name in ("backward", "decode_parts"):
-        original = getattr(hopper, name)
-
-        def noted(*arguments, name=name, original=original):
-            names.append(name)
-            return original(*arguments)
-
-        monkeypatch.setattr(hopper, name, noted)
-    return names
 
 
 def on_a_grid(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
