@@ -18,6 +18,22 @@ from rela.commands.markup import document_format, make_passages, refuse_for_docu
 from rela.commands.options import Device, ModelFolder, On, OutputFile, RayWorkers, ShardLines, SourceText, TargetText
 from rela.commands.outputs import check_outputs
 from rela.commands.resumable import ResumableOutput, make_resumable, model_digests
+from rela.commands.search_options import (
+    BatchTokens,
+    Beam,
+    DecodeEngine,
+    LengthPenalty,
+    MaxLengthRatio,
+    MinLength,
+    NoRepeatNgram,
+    Precision,
+    Sampling,
+    SamplingSeed,
+    Temperature,
+    TopK,
+    TopP,
+    search_options,
+)
 from rela.files import checksum
 from rela.terminal import (
     RepeatedLines,
@@ -40,16 +56,16 @@ def translate(
         ),
     ],
     out: OutputFile = None,
-    beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="α of ((5 + length) / 6)^α.")] = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
     nbest: Annotated[int, typer.Option(help="Translations a sentence.")] = 1,
-    sampling: Annotated[bool | None, typer.Option(help="Draw translations, or search the best.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of sampling.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from that many tokens, the most probable.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the fewest that hold this probability.")] = None,
-    min_length: Annotated[int | None, typer.Option(help="Shortest output, in subwords.")] = None,
-    no_repeat_ngram: Annotated[int | None, typer.Option(help="Let no so many subwords come twice.")] = None,
+    sampling: Sampling = None,
+    temperature: Temperature = None,
+    seed: SamplingSeed = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_length: MinLength = None,
+    no_repeat_ngram: NoRepeatNgram = None,
     prefixes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What each translation must begin with, line by line.")
     ] = None,
@@ -57,15 +73,13 @@ def translate(
         Path | None, typer.Option(metavar="MODEL", help="Order the beam again by a model of the other direction.")
     ] = None,
     rerank_weight: Annotated[float | None, typer.Option(help="Of the other direction's score, 0 to 1; 0.5.")] = None,
-    max_length_ratio: Annotated[float | None, typer.Option(help="Longest output, in source lengths.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Source tokens decoded together.")] = None,
+    max_length_ratio: MaxLengthRatio = None,
+    batch_tokens: BatchTokens = None,
     window: Annotated[
         int | None, typer.Option(help="Lines read before the first is answered; 1 in a dialogue.")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="auto, bf16, fp32 or, on a CPU, int8.")] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="auto, graphs or reference: search on the GPU, or the plain one.")
-    ] = None,
+    precision: Precision = None,
+    engine: DecodeEngine = None,
     document: Annotated[
         str | None,
         typer.Option(help="html, xml, md, srt, po, txt, tagged or lines; by the ending of SRC if left out."),
@@ -94,7 +108,8 @@ def translate(
     check_format(format, "text", "jsonl")
     models, source = models_and_source(words)
     written = [] if on else [out]  # where it is a folder, that is checked with the shards
-    check_outputs(written, [source, prefixes, glossary], [*models, *([] if rerank is None else [rerank])])
+    all_models: list[str | Path] = [*models, *([] if rerank is None else [rerank])]
+    check_outputs(written, [source, prefixes, glossary], all_models)
     reranker = make_reranker(rerank, rerank_weight, device)
     translator = rela.load(models, device)
     given = {
@@ -144,15 +159,8 @@ def translate(
     line_of = partial(translation_line, nbest=nbest, scores=scores, format=format)
     stream = partial(translator.translate_stream, sources, nbest, window, links, begin, reranker, **options)
     if resume:
-        settings = {
-            "models": model_digests([*models, *([] if rerank is None else [rerank])]),
-            "options": dataclasses.asdict(dataclasses.replace(translator.config.decode, **options)),
-            "columns": [nbest, scores, alignments, format],
-            "window": window,
-            "rerank_weight": rerank_weight,
-            "prefixes": None if prefixes is None else checksum(prefixes),
-            "device": translator.device.type,
-        }
+        fixed = {"columns": [nbest, scores, alignments, format], "window": window, "rerank_weight": rerank_weight}
+        settings = resume_settings(translator, all_models, options, prefixes) | fixed
         write_resumable(make_resumable(out, settings), stream, sources, begin, line_of, window)
         return
     with output_lines(out, None if dialogue else "translated") as write:
@@ -162,13 +170,16 @@ def translate(
                 write(line_of(number, rank, line, item))
 
 
-def search_options(given: dict[str, Any], sampling: bool) -> dict[str, Any]:
-    """The options that were given; those that only sampling reads are refused without it."""
-    options = {name: value for name, value in given.items() if value is not None}
-    unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
-    if unused and not options.get("sampling", sampling):
-        raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
-    return options
+def resume_settings(
+    translator: Any, models: list[str | Path], options: dict[str, Any], prefixes: Path | None
+) -> dict[str, Any]:
+    """What a file that was begun must have been made with, so that the rest of it fits."""
+    return {
+        "models": model_digests(models),
+        "options": dataclasses.asdict(dataclasses.replace(translator.config.decode, **options)),
+        "prefixes": None if prefixes is None else checksum(prefixes),
+        "device": translator.device.type,
+    }
 
 
 def write_resumable(
