@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rela.alignment.choose import Aligner, AlignmentChoice, mean_of_shares
 from rela.analysis.capture import Encoded, capture_batch
-from rela.analysis.links import best_source, links_of, matrix_links
+from rela.analysis.links import NO_LINK, best_source, matrix_links
 from rela.analysis.record import END, AttentionRecord
 from rela.analysis.words import words
 from rela.data.subwords import BOS, EOS, PAD, UNK, WORD_START, Subwords, joined
@@ -27,9 +27,8 @@ SPECIAL_IDS = frozenset({PAD, UNK, BOS, EOS})
 class OnlineLinks:
     """The word links of translations, for `Translator.translate_nbest(…, links=OnlineLinks(translator))`.
 
-    They are those of forced decoding of the same subwords. Search on a GPU never forms the weights: there the
-    translations of a batch go through the decoder once more, together. Words are counted as `rela align` counts them: a
-    no-break space is a part of one, unless `no_break_splits`, as for `str.split`.
+    They are those of forced decoding of the same subwords, in the precision of the search. Words are counted as
+    `rela align` counts them: a no-break space is a part of one, unless `no_break_splits`, as for `str.split`.
     """
 
     def __init__(
@@ -40,6 +39,7 @@ class OnlineLinks:
         self.choice, self.chosen = aligner.choice, aligner.chosen
         self.kind = translator.config.model.attention_kinds["cross"]
         self.word_starts = word_starts(translator.subwords.source), word_starts(translator.subwords)
+        self.tables: dict[torch.device, list[Tensor]] = {}
 
     @property
     def layer(self) -> int:
@@ -69,38 +69,32 @@ class OnlineLinks:
         record = AttentionRecord(self.kind, "cross", attention[None], queries, keys)
         return written_words(dataclasses.replace(self.choice, layer=0).links(record), pieces[1])
 
-    def read_batch(
-        self, pairs: Sequence[tuple[list[int], list[int]]], attention: Tensor
-    ) -> list[frozenset[Link] | None]:
-        """The links of many pairs from weights [B, H, T, S] on any device, where T and S count </s>.
+    def read_batch(self, source: Tensor, target: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
+        """The best source word of each target word [B, T], or NO_LINK, and for which pairs that holds [B].
 
-        What `plain_links` gives for each; None where a subword belongs to no word.
+        Of ids [B, S] and [B, T] with PAD behind, and weights [B, H, T + 1, S + 1], all on one device. It holds where
+        every subword belongs to a word, and gives what `plain_links` gives.
         """
-        S, T = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
-        if S == 0 or T == 0:
-            return [None] * len(pairs)
-        sides = [
-            word_numbers([pair[side] for pair in pairs], self.word_starts[side], width)
-            for side, width in ((0, S), (1, T))
-        ]
-        (source_words, source_plain), (target_words, target_plain) = sides
-        keys, queries = (torch.from_numpy(words).to(attention.device) for words in (source_words, target_words))
-        rows = (attention[:, :, 1 : T + 1] if self.choice.shifted else attention[:, :, :T])[..., :S].double()
-        if self.choice.heads is not None:
-            rows = rows[:, list(self.choice.heads)]
-        B, H = rows.shape[:2]
-        # What is padding, on either side, counts to one word more, which is dropped.
-        summed = rows.new_zeros(B, H, T, S + 1).scatter_add_(3, keys[:, None, None].expand(B, H, T, S), rows)
-        merged = rows.new_zeros(B, H, T + 1, S + 1).scatter_add_(
-            2, queries[:, None, :, None].expand(B, H, T, S + 1), summed
+        if 0 in (source.size(1), target.size(1)):
+            return torch.full_like(target, NO_LINK), torch.zeros_like(target, dtype=torch.bool).any(1)
+        tables = self.tables_on(attention.device)
+        (keys, source_plain), (queries, target_plain) = (
+            word_members(ids, table) for ids, table in zip((source, target), tables, strict=True)
         )
-        pieces = rows.new_zeros(B, T + 1).scatter_add_(1, queries, rows.new_ones(B, T)).clamp_min(1)
-        words = (merged / pieces[:, None, :, None])[:, :, :T, :S].float()
-        matrix = words.mean(dim=1) if self.choice.heads is None else mean_of_shares(words.transpose(0, 1))
-        return [
-            links_of(best) if plain else None
-            for best, plain in zip(best_source(matrix).tolist(), (source_plain & target_plain).tolist(), strict=True)
-        ]
+        rows = attention[:, :, 1:] if self.choice.shifted else attention[:, :, :-1]
+        heads = range(rows.size(1)) if self.choice.heads is None else self.choice.heads
+        rows = torch.stack([rows[:, head, :, :-1] for head in heads]).double()
+        # [H, B, T', S']; in float64, so that the order in which a GPU adds leaves no trace in the result
+        merged = queries.mT @ (rows @ keys)
+        words = (merged / queries.sum(1).clamp_min(1)[..., None]).float()
+        matrix = words.mean(dim=0) if self.choice.heads is None else mean_of_shares(words)
+        return best_source(matrix), source_plain & target_plain
+
+    def tables_on(self, device: torch.device) -> list[Tensor]:
+        """`word_starts` of both sides on a device, where they stay."""
+        if device not in self.tables:
+            self.tables[device] = [torch.from_numpy(starts).to(device) for starts in self.word_starts]
+        return self.tables[device]
 
     def forced(self, source: Sequence[int], target: Sequence[int], pieces: list[tuple[str, ...]]) -> frozenset[Link]:
         """The same by one more pass over the pair."""
@@ -118,24 +112,25 @@ def word_starts(subwords: Subwords) -> NDArray[np.int8]:
     return np.array(found, dtype=np.int8)
 
 
-def spell_words(starts: NDArray[Any]) -> NDArray[np.bool_]:
+def spell_words(starts: Any) -> Any:
     """[…], whether all subwords of `starts` […, T] belong to a word that has letters: a ▁ needs some behind it."""
-    following = np.concatenate([starts[..., 1:], np.ones_like(starts[..., :1])], axis=-1)
-    return np.asarray(((starts != SPECIAL) & ((starts != LONE_MARK) | (following == 0))).all(axis=-1))
+    lone = starts == LONE_MARK
+    ends_lone = lone[..., -1] | (lone[..., :-1] & (starts[..., 1:] != 0)).any(-1)
+    return (starts != SPECIAL).all(-1) & ~ends_lone
 
 
-def word_numbers(
-    sentences: Sequence[Sequence[int]], starts: NDArray[np.int8], width: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """[B, width], the word that each subword belongs to, `width` for padding; [B], whether all belong to one."""
-    lengths = np.array([len(ids) for ids in sentences])
-    inside = np.arange(width) < lengths[:, None]
-    found = np.ones((len(sentences), width), dtype=np.int64)
-    found[inside] = starts[np.concatenate([np.asarray(ids, dtype=np.int64) for ids in sentences])]
-    plain = spell_words(found) & (lengths > 0)
+def word_members(ids: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """[B, T, T] in float64, 1 where a subword (row) belongs to a word (column); [B], whether all belong to one.
+
+    Of ids [B, T] with PAD behind, which belongs to no word; `starts` is `word_starts`.
+    """
+    inside = ids != PAD
+    found = starts[ids.long()].long().where(inside, 1)
+    plain = spell_words(found) & inside[:, 0]
     found[:, 0] = 1
-    numbers = (found > 0).cumsum(axis=1) - 1
-    return np.where(inside, numbers, width), plain
+    numbers = (found > 0).cumsum(dim=1) - 1
+    columns = torch.arange(ids.size(1), device=ids.device)
+    return ((numbers[..., None] == columns) & inside[..., None]).double(), plain
 
 
 def plain_links(

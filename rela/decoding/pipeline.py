@@ -23,7 +23,7 @@ from rela.decoding.engines.choose import Engines
 from rela.decoding.engines.engine import Engine
 from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_batch
-from rela.decoding.engines.gpu_search import PendingResults
+from rela.decoding.engines.gpu_search import PendingResults, Watch, links_of
 from rela.decoding.even_packing import Pair
 from rela.decoding.forced import forced_attention
 from rela.decoding.sampling import Draw, sample
@@ -44,9 +44,6 @@ Finish = Callable[[int, list[int], Hypothesis], Any]
 """What is made of each hypothesis of a line with this number and these ids, such as its text."""
 
 
-ReadLinks = Callable[[list[Pair], Tensor], list[frozenset[tuple[int, int]] | None]]
-
-
 @dataclass(frozen=True)
 class Request:
     """What is asked of a stream: how to search, how many hypotheses a line, and how many lines are read together."""
@@ -54,10 +51,8 @@ class Request:
     decode: DecodeConfig
     nbest: int = 1
     window: int = WINDOW
-    watch: int | None = None
-    """The decoder layer whose cross attention comes with each hypothesis, where the engine has it."""
-    read_links: ReadLinks | None = None
-    """What reads the word links of many pairs from that layer's weights [B, H, T, S], where the engine has none."""
+    watch: Watch | None = None
+    """Where word links are read. Each hypothesis has them, or on a CPU the weights of that layer instead."""
     prefix_of: Callable[[int], list[int]] | None = None
     """The ids that the translation of a line begins with, by the line's number."""
     first: int = 0
@@ -169,20 +164,19 @@ class Pipeline:
         """Hypotheses of the sources that are not empty, best first."""
         gpu_engine = self.engines.gpu_engine(request.decode)
         if gpu_engine is not None and batch.gpu_batches is not None:
-            found = gpu_engine.launch(batch.gpu_batches, request.nbest, work)
-            if request.watch is None or request.read_links is None:
-                return found
-            finish(work)  # the hypotheses are waited for here, and what can be done meanwhile is done first
-            return partial(iter, self.with_links(batch.sources, list(found()), request))
+            return gpu_engine.launch(batch.gpu_batches, request.nbest, work, request.watch)
         with self.engines.autocast(request.decode):
             return partial(iter, self.search_stepwise(batch, request))
 
     def search_stepwise(self, batch: PreparedBatch, request: Request) -> list[list[Hypothesis]]:
         """The same from an engine that is driven step by step."""
         engine = self.engines.stepwise_engine(request.decode)
-        if request.watch is None or self.device.type != "cpu":
+        if request.watch is None:
             return self.search_by(engine, batch, request.decode)
-        traced = TracedEngine(engine, request.watch)
+        if self.device.type != "cpu":
+            found = self.search_by(engine, batch, request.decode)
+            return self.with_links(batch.sources, [best[: request.nbest] for best in found], request.watch)
+        traced = TracedEngine(engine, request.watch.layer)
         found = self.search_by(traced, batch, request.decode)
         return [
             [traced.with_attention(sentence, hypothesis) for hypothesis in hypotheses[: request.nbest]]
@@ -190,22 +184,18 @@ class Pipeline:
         ]
 
     def with_links(
-        self, sources: list[list[int]], found: list[list[Hypothesis]], request: Request
+        self, sources: list[list[int]], found: list[list[Hypothesis]], watch: Watch
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each source with their word links, from one more pass over all of them.
-
-        Search on a GPU never forms the weights.
-        """
-        assert request.watch is not None
-        assert request.read_links is not None
-        results = [list(hypotheses[: request.nbest]) for hypotheses in found]
-        places = [(i, j) for i, hypotheses in enumerate(results) for j in range(len(hypotheses))]
-        pairs = [(sources[i], list(results[i][j].tokens)) for i, j in places]
-        for batch, weights in forced_attention(self.model, self.device, pairs, request.watch):
-            for number, links in zip(batch, request.read_links([pairs[i] for i in batch], weights), strict=True):
-                i, j = places[number]
-                results[i][j] = dataclasses.replace(results[i][j], links=links)
-        return results
+        """The hypotheses of each source with their word links, from one more pass over all of them."""
+        pairs = [(ids, list(one.tokens)) for ids, group in zip(sources, found, strict=True) for one in group]
+        links: list[frozenset[tuple[int, int]] | None] = [None] * len(pairs)
+        for batch, weights in forced_attention(self.model, self.device, pairs, watch.layer):
+            source, target = (padded([pairs[i][side] for i in batch], self.device) for side in (0, 1))
+            best, is_read = watch.read(source, target, weights[:, :, : target.size(1) + 1, : source.size(1) + 1])
+            for i, row, flag in zip(batch, best.tolist(), is_read.tolist(), strict=True):
+                links[i] = links_of(flag, row)
+        rest = iter(links)
+        return [[dataclasses.replace(one, links=next(rest)) for one in group] for group in found]
 
     def search_by(self, engine: Engine, batch: PreparedBatch, decode: DecodeConfig) -> list[list[Hypothesis]]:
         """The hypotheses that beam search, or sampling, finds with an engine."""
@@ -255,6 +245,12 @@ class Pipeline:
     def on_device(self) -> contextlib.AbstractContextManager:
         """Kernels and events go to the current GPU, so that is to be the model's."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+
+
+def padded(sentences: list[list[int]], device: torch.device) -> Tensor:
+    """Ids [B, longest] with PAD behind."""
+    rows = [torch.tensor(ids, dtype=torch.long) for ids in sentences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
 
 
 def take_one(items: Iterator[Any], into: list[Any]) -> HostWork:

@@ -21,6 +21,7 @@ from rela.data.subwords import EOS, UNK, Subwords, has_no_break
 from rela.decoding.background import ClosableLock
 from rela.decoding.beam import Hypothesis
 from rela.decoding.engines.ensemble import EnsembleEngines
+from rela.decoding.engines.gpu_search import Watch
 from rela.decoding.even_packing import Pair, pack_evenly
 from rela.decoding.pipeline import Pipeline, Request
 from rela.decoding.rerank import Reranker
@@ -51,8 +52,8 @@ class LinkReader(Protocol):
         """
         ...
 
-    def read_batch(self, pairs: Sequence[Pair], attention: Tensor) -> list[frozenset[Link] | None]:
-        """The same of many pairs, from their weights [B, H, T, S] on any device; None for those `read` is to read."""
+    def read_batch(self, source: Tensor, target: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of many pairs on any device, as `rela.decoding.engines.gpu_search.ReadLinks` says."""
         ...
 
 
@@ -203,8 +204,7 @@ class Translator:
             decode,
             nbest if rerank is None else decode.beam,
             window,
-            watch=None if links is None else links.layer,
-            read_links=None if links is None else links.read_batch,
+            watch=None if links is None else Watch(links.layer, links.read_batch),
             prefix_of=None if prefixes is None else reader.take_prefix,
             first=first,
         )

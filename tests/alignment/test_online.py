@@ -12,6 +12,8 @@ from rela.alignment.choose import AlignmentChoice, default_choice
 from rela.alignment.online import OnlineLinks, written_words
 from rela.analysis.record import END, AttentionRecord
 from rela.config import Config, DecodeConfig
+from rela.decoding.engines.gpu_search import links_of
+from rela.decoding.pipeline import padded
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
 from tests.tiny_models import HEADS, subwords, tiny_translator, toy_pairs
@@ -67,17 +69,18 @@ def test_only_those_that_are_asked_for_have_links():
 
 
 def test_links_of_search_on_the_gpu_are_those_of_search_by_steps():
-    """Its weights come from one more pass over the batch; Triton's interpreter runs it here."""
+    """Also of those with other words beside them; Triton's interpreter runs it here."""
     pytest.importorskip("triton")
-    translator = tiny_translator("softmax")
-    links = OnlineLinks(translator)
-    options = {"beam": 2, "precision": "fp32", "max_length_ratio": 0.1, "max_length_extra": 1}
+    translator = sharp_translator("rela-g")
+    links = OnlineLinks(translator, AlignmentChoice(1, (1, 0), True))
+    options = {"beam": 2, "precision": "fp32", "max_length_ratio": 0.1, "max_length_extra": 2}
     by_graphs, by_steps = (
-        translator.translate_nbest(["dog"], 1, links, engine=engine, **options)[0][0]
+        translator.translate_nbest(["the dog sleeps .", "", "a cat"], 2, links, engine=engine, **options)
         for engine in ("graphs", "reference")
     )
-    assert by_graphs.tokens == by_steps.tokens
-    assert by_graphs.links == by_steps.links
+    for one, other in zip(by_graphs, by_steps, strict=True):
+        assert [(item.tokens, item.links) for item in one] == [(item.tokens, item.links) for item in other]
+    assert any(item.links for group in by_steps for item in group)
 
 
 @pytest.mark.parametrize("shifted", [False, True])
@@ -102,14 +105,15 @@ def test_links_of_many_pairs_at_once_are_those_of_each(shifted, heads):
     pairs = [tuple(translator.subwords.encode(text) for text in pair) for pair in toy_pairs(6)]
     lone = [*translator.subwords.encode("dog"), translator.subwords.pieces(range(300)).index("▁")]
     pairs += [(pairs[0][0], lone), (pairs[0][0], [])]
-    T, S = (max(len(pair[side]) + 1 for pair in pairs) for side in (1, 0))
-    weights = torch.randn(len(pairs), HEADS, T, S, generator=generator).relu()
+    source, target = (padded([list(pair[side]) for pair in pairs], torch.device("cpu")) for side in (0, 1))
+    weights = torch.randn(len(pairs), HEADS, target.size(1) + 1, source.size(1) + 1, generator=generator).relu()
     weights[:, :, 2:4] = 0
-    *found, of_lone, of_none = links.read_batch(pairs, weights)
-    assert of_lone is of_none is None, "left to `read`"
-    for (source, target), one, links_found in zip(pairs, weights, found, strict=False):
-        assert links_found == links.read(source, target, one[:, : len(target) + 1, : len(source) + 1])
-    assert any(found)
+    best, is_read = links.read_batch(source, target, weights)
+    assert is_read.tolist() == [True] * 6 + [False] * 2, "the last are left to `read`"
+    for pair, one, row in zip(pairs[:6], weights, best.tolist(), strict=False):
+        wanted = links.read(*pair, one[:, : len(pair[1]) + 1, : len(pair[0]) + 1])
+        assert links_of(True, row) == wanted
+        assert wanted
 
 
 def test_words_are_those_of_the_text():
@@ -146,3 +150,10 @@ def test_a_no_break_space_is_inside_a_word_while_translating_too(precision):
         assert split.links == plain.links
         forced = OnlineLinks(translator).read(subwords().encode(line), joined.tokens, None, line)
         assert joined.links == forced
+
+
+def test_empty_translations_alone_are_left_to_read():
+    links = OnlineLinks(tiny_translator(), AlignmentChoice(0, (0,), True))
+    best, is_read = links.read_batch(torch.tensor([[5, 6]]), torch.zeros(1, 0, dtype=torch.long), torch.ones(1, 2, 1, 3))
+    assert best.shape == (1, 0)
+    assert is_read.tolist() == [False]

@@ -18,7 +18,7 @@ from rela.decoding.engines.gpu_network import ENCODER_QUERIES, GpuNetwork
 
 if TYPE_CHECKING:
     from rela.kernels.search.beam_step import Hypotheses
-    from rela.kernels.search.step_attention import BeamCache
+    from rela.kernels.search.step_attention import BeamCache, KeptQueries
 
 # CUDA copies this many bytes of pageable memory at once; with more, it waits for the device.
 PAGEABLE_BYTES = 1 << 16
@@ -58,6 +58,7 @@ class Buffers:
         self.cache = torch.empty(cache_shape, dtype=network.dtype, device=self.device)
         self.memory = torch.empty(memory_shape, dtype=network.dtype, device=self.device)
         self.state = self.new_state()
+        self.queries: Tensor | None = None
         # All that a batch brings, in one tensor and so in one copy.
         most_blocks = sizes.tokens // ENCODER_QUERIES + MAX_SENTENCES + 1
         lengths = [sizes.tokens, sizes.tokens, 4 * smallest_size(most_blocks), MAX_SENTENCES, 5 * MAX_SENTENCES, 1]
@@ -101,6 +102,19 @@ class Buffers:
             self.capacity,
             self.beam,
         )
+
+    def keep_queries(self) -> None:
+        """Make room for the queries of a watched layer, before a graph that writes them is captured."""
+        if self.queries is None:
+            self.queries = torch.zeros_like(self.cache[0, 0])
+
+    @property
+    def kept_queries(self) -> KeptQueries:
+        """The queries of a watched layer's cross attention, by entry of the cache."""
+        from rela.kernels.search.step_attention import KeptQueries
+
+        assert self.queries is not None
+        return KeptQueries(self.queries, self.active, self.state.lengths, self.state.done, self.capacity)
 
     def zeros(self, dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros(*shape, dtype=dtype, device=self.device)

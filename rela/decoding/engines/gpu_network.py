@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rela.attention.multihead import MultiheadAttention
+from rela.attention.reference import attention_weights
 from rela.device import triton_is_installed
 from rela.model.layers import FeedForward
 from rela.model.residual import Residual
@@ -20,7 +21,7 @@ from rela.model.transformer import Transformer
 
 if TYPE_CHECKING:
     from rela.decoding.engines.gpu_buffers import Buffers
-    from rela.kernels.search.step_attention import BeamCache, Heads
+    from rela.kernels.search.step_attention import BeamCache, Heads, KeptQueries
     from rela.kernels.search.step_layers import Norm, SublayerOutput
 
 NORMS = ("none", "rms", "rms-i", "gated-rms")
@@ -200,7 +201,12 @@ class GpuNetwork:
         stream.add(stream.sublayer_output(inner, layer.contract, layer.contract_bias), norm)
 
     def attend_blocks(
-        self, stream: ResidualStream, attention: Attention, qkv: tuple[Tensor, Tensor, Tensor], blocks: Blocks
+        self,
+        stream: ResidualStream,
+        attention: Attention,
+        qkv: tuple[Tensor, Tensor, Tensor],
+        blocks: Blocks,
+        kept: KeptQueries | None = None,
     ) -> SublayerOutput:
         """What attention of each block's queries to its sentence's keys adds to the residual."""
         from rela.kernels.search import step_attention
@@ -215,6 +221,7 @@ class GpuNetwork:
             blocks=blocks.count,
             queries=blocks.queries,
             in_chain=stream.in_chain,
+            kept=kept,
         )
         return stream.sublayer_output(context, attention.out, attention.out_bias, squares, attention.epsilon)
 
@@ -236,8 +243,11 @@ class GpuNetwork:
         squares = torch.empty(rows, sums, dtype=torch.float32, device=self.device) if attention.has_norm else None
         return context, squares
 
-    def step(self, buffers: Buffers, size: int, in_chain: bool) -> Tensor:
-        """Hidden states [R, C] of the next position of the rows of the first `size` active sentences."""
+    def step(self, buffers: Buffers, size: int, in_chain: bool, watched: int | None = None) -> Tensor:
+        """Hidden states [R, C] of the next position of the rows of the first `size` active sentences.
+
+        The queries of the watched layer's cross attention are kept in the buffers.
+        """
         width, rows = self.config.width, size * buffers.beam
         norms = self.decoder_norms[1]
         stream = self.embed(buffers, rows, in_chain)
@@ -248,10 +258,28 @@ class GpuNetwork:
             stream.add(self.attend_cache(stream, layer.attention, buffers.layer_cache(i), rows), norms[3 * i])
             q = stream.project(cross.qkv[:width], cross.qkv_bias[:width])
             k, v = buffers.memory[:, 2 * i * width : 2 * (i + 1) * width].split(width, dim=1)
-            stream.add(self.attend_blocks(stream, cross, (q, k, v), blocks), norms[3 * i + 1])
+            kept = buffers.kept_queries if i == watched else None
+            stream.add(self.attend_blocks(stream, cross, (q, k, v), blocks, kept), norms[3 * i + 1])
             self.feed_forward(stream, layer, norms[3 * i + 2])
         stream.add_pending()
         return stream.x
+
+    def watched_weights(self, buffers: Buffers, layer: int, entries: Tensor, keys: Tensor, inside: Tensor) -> Tensor:
+        """Cross attention weights [B, H, N, S] of kept queries, by their entries [B, N], in float32.
+
+        The keys are rows [B, S] of the buffers' memory; `inside` [B, S] is False where a sentence has no more.
+        """
+        cross, width = self.decoder[layer].cross, self.config.width
+        assert cross is not None
+        memory = buffers.memory[:, 2 * layer * width : (2 * layer + 1) * width]
+        q, k = (
+            rows[indices].float().unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for rows, indices in ((buffers.kept_queries.queries, entries), (memory, keys))
+        )
+        threshold = cross.heads.threshold
+        theta = 0.0 if threshold is None else threshold
+        scale = (width // self.heads) ** -0.5
+        return attention_weights(q, k, cross.heads.activation, scale, inside[:, None, None], None, theta)
 
     def embed(self, buffers: Buffers, rows: int, in_chain: bool) -> ResidualStream:
         """The residual stream of a step, with the last token of every row in it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -21,11 +22,23 @@ from rela.data.subwords import BOS, EOS, PAD, UNK
 from rela.decoding.background import NO_WORK, HostWork
 from rela.decoding.beam import Hypothesis, length_penalty
 from rela.decoding.engines.gpu_batches import GpuBatch, smallest_size, split_batch
-from rela.decoding.engines.gpu_buffers import Buffers, DoneFlags, Sizes, copy_to_host
+from rela.decoding.engines.gpu_buffers import Buffers, DoneFlags, Sizes, copy_to_host, upload
 from rela.decoding.engines.gpu_network import GpuNetwork
 
+ReadLinks = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Of source ids [N, S] and target ids [N, T], without </s> and with PAD behind, and weights [N, H, T + 1, S + 1]: the
+best source word of each target word [N, T], or -1, and for which pairs that holds [N]."""
 PendingResults = Callable[[], Iterator[list[Hypothesis]]]
 """Waits for a search that has been launched, and gives the hypotheses of each source, made one source at a time."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A decoder layer whose cross attention is kept in every step, and what is made of it at the end."""
+
+    layer: int
+    read: ReadLinks
+
 
 # How many sentences a step may have, padding included: there is a graph for each.
 STEP_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -33,6 +46,8 @@ STEP_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 STEPS_PER_CHECK = 2
 # Encoders of up to so many tokens are graphs; larger ones keep the device busy without.
 ENCODER_GRAPH_TOKENS = 1 << 14
+# Weights of a watched layer that are computed at once.
+WATCHED_WEIGHTS = 1 << 26
 
 
 class GpuEngine:
@@ -51,38 +66,49 @@ class GpuEngine:
         """Hypotheses of each source, best first; limits are the `max_lengths` of `beam_search`."""
         return list(self.launch(split_batch(sources, limits, self.beam))())
 
-    def launch(self, batches: Iterable[GpuBatch], nbest: int | None = None, work: HostWork = NO_WORK) -> PendingResults:
+    def launch(
+        self,
+        batches: Iterable[GpuBatch],
+        nbest: int | None = None,
+        work: HostWork = NO_WORK,
+        watch: Watch | None = None,
+    ) -> PendingResults:
         """`search` whose last steps may still be running; calling what it returns waits for them.
 
         The next search may be launched before: the device copies the results out first. `nbest` hypotheses of each
-        source are made, or all. Where the host would wait for the device, it does pieces of `work`.
+        source are made, or all. Where the host would wait for the device, it does pieces of `work`. With `watch`, the
+        word links of each hypothesis come with it, from the weights of the steps that gave its tokens.
         """
         nbest = self.beam if nbest is None else min(nbest, self.beam)
-        pending = [self.launch_batch(batch, nbest, work) for batch in batches]
+        pending = [self.launch_batch(batch, nbest, work, watch) for batch in batches]
         return lambda: chain.from_iterable(results() for results in pending)
 
-    def launch_batch(self, batch: GpuBatch, nbest: int, work: HostWork) -> PendingResults:
+    def launch_batch(self, batch: GpuBatch, nbest: int, work: HostWork, watch: Watch | None) -> PendingResults:
         """Search for translations of a batch; the results are on their way from the device."""
         buffers = self.encode(batch)
+        layer = None if watch is None else watch.layer
+        if watch is not None:
+            buffers.keep_queries()
         self.start(len(batch.limits))
         active = list(range(len(batch.limits)))
         size = smallest_size(len(active), STEP_SIZES)
         requested = deque[DoneFlags]()
         steps = max(batch.limits) + 1
-        while steps > 0:
+        launched = 0
+        while launched < steps:
             if (needed := smallest_size(len(active), STEP_SIZES)) != size:
                 size = needed
                 self.reorder(active)
-            for _ in range(min(steps, STEPS_PER_CHECK)):
-                self.step(size)
-            steps -= STEPS_PER_CHECK
+            for _ in range(min(steps - launched, STEPS_PER_CHECK)):
+                self.step(size, layer)
+                launched += 1
             requested.append(buffers.request_done_flags())
             if len(requested) > 1:
                 done = requested.popleft().read(work)
                 active = [sentence for sentence in active if not done[sentence]]
                 if not active:
                     break
-        return self.collect(len(batch.limits), max(batch.limits), nbest)
+        return self.collect(len(batch.limits), launched - 1, nbest, watch)
 
     def encode(self, batch: GpuBatch) -> Buffers:
         """The buffers, with the batch and the cross keys and values of its sources in them."""
@@ -117,9 +143,9 @@ class GpuEngine:
 
         beam_step.begin(self.loaded.state, sentences, BOS)
 
-    def step(self, size: int) -> None:
+    def step(self, size: int, watched: int | None = None) -> None:
         """One more token of the first `size` active sentences, as a graph."""
-        self.loaded.graphs(("step", size), lambda: self.compute_step(size))
+        self.loaded.graphs(("step", size, watched), lambda: self.compute_step(size, watched))
 
     def reorder(self, sentences: list[int]) -> None:
         """Go on with these sentences alone; their beams have already been reordered by the step itself."""
@@ -131,13 +157,13 @@ class GpuEngine:
         assert self.buffers is not None
         return self.buffers
 
-    def compute_step(self, size: int) -> None:
+    def compute_step(self, size: int, watched: int | None) -> None:
         """The network, the candidates of each row, and the search."""
         from rela.kernels.search import beam_step
 
         buffers, rows = self.loaded, size * self.beam
         in_chain = rows <= self.network.chain_rows
-        hidden = self.network.step(buffers, size, in_chain)
+        hidden = self.network.step(buffers, size, in_chain, watched)
         log_probs, tokens = self.best_tokens(hidden, in_chain)
         beam_step.advance(
             buffers.state,
@@ -178,14 +204,21 @@ class GpuEngine:
         )
         return log_probs, tokens
 
-    def collect(self, sentences: int, longest: int, nbest: int) -> PendingResults:
-        """The best finished hypotheses of the first sentences, on their way to the host."""
+    def collect(self, sentences: int, longest: int, nbest: int, watch: Watch | None) -> PendingResults:
+        """The best finished hypotheses of the first sentences, each of up to `longest` tokens, as pending results."""
         from rela.kernels.search import beam_step
 
         buffers = self.loaded
         found = torch.empty(sentences, nbest, 3 + longest, dtype=torch.int32, device=self.device)
-        beam_step.read_back(buffers.state, buffers.capacity, found)
+        entries = None if watch is None else buffers.zeros(torch.int32, sentences, nbest, longest + 1)
+        beam_step.read_back(buffers.state, buffers.capacity, found, entries)
+        if watch is not None and entries is not None:
+            found = torch.cat([found, self.best_sources(found, entries, watch)], dim=-1)
         copy, arrived = copy_to_host(found)
+        width = 3 + longest
+
+        def links(row: list[int]) -> frozenset[tuple[int, int]] | None:
+            return links_of(row[width], row[width + 1 : width + 1 + row[2]]) if watch is not None else None
 
         def results() -> Iterator[list[Hypothesis]]:
             if arrived is not None:
@@ -193,12 +226,42 @@ class GpuEngine:
             for rows in copy.numpy():
                 scores = rows[:, :2].copy().view(np.float32).tolist()
                 yield [
-                    Hypothesis(tuple(row[3 : 3 + row[2]]), log_prob, score)
+                    Hypothesis(tuple(row[3 : 3 + row[2]]), log_prob, score, links=links(row))
                     for row, (score, log_prob) in zip(rows.tolist(), scores, strict=True)
                     if score > float("-inf")
                 ]
 
         return results
+
+    def best_sources(self, found: Tensor, entries: Tensor, watch: Watch) -> Tensor:
+        """int32 [B, nbest, 1 + longest]: whether links were read, then each target word's source word or -1.
+
+        Of the rows that `read_back` found, and the entries of their queries.
+        """
+        buffers = self.loaded
+        sources = buffers.sources
+        spans = torch.empty(2, len(sources.lengths), 1, dtype=torch.int32, device=self.device)
+        upload(np.stack([sources.starts, sources.lengths])[..., None], spans)
+        starts, lengths = spans
+        offsets = torch.arange(int(sources.lengths.max()), dtype=torch.int32, device=self.device)
+        keys, inside = starts + torch.minimum(offsets, lengths - 1), offsets < lengths
+        source = buffers.ids[keys].masked_fill(offsets >= lengths - 1, PAD)[:, :-1]
+        target = found[..., 3:]
+        target = target.masked_fill(torch.arange(target.size(-1), device=self.device) >= found[..., 2:3], PAD)
+        nbest, parts = entries.size(1), []
+        step = max(1, WATCHED_WEIGHTS // (self.network.heads * entries[0].numel() * len(offsets)))
+        for part in (slice(i, i + step) for i in range(0, len(entries), step)):
+            queries = entries[part].flatten(1)
+            weights = self.network.watched_weights(buffers, watch.layer, queries, keys[part], inside[part])
+            weights = weights.unflatten(2, (nbest, -1)).transpose(1, 2).flatten(0, 1)
+            best, is_read = watch.read(source[part].repeat_interleave(nbest, 0), target[part].flatten(0, 1), weights)
+            parts.append(torch.cat([is_read[:, None].int(), best.int()], 1))
+        return torch.cat(parts).unflatten(0, (-1, nbest))
+
+
+def links_of(is_read: int, best: list[int]) -> frozenset[tuple[int, int]] | None:
+    """The links (source word, target word) of what a ReadLinks gives for one pair; None where it gave nothing."""
+    return frozenset([(source, target) for target, source in enumerate(best) if source >= 0]) if is_read else None
 
 
 def capacity_for(batch: GpuBatch) -> int:

@@ -264,10 +264,12 @@ def advance_kernel(
     tl.store(lengths + i_b, length + 1)
 
 
-def read_back(state: Hypotheses, capacity: Tensor, out: Tensor) -> None:
+def read_back(state: Hypotheses, capacity: Tensor, out: Tensor, entries: Tensor | None = None) -> None:
     """Write the best finished hypotheses of the first sentences, out int32 [sentences, nbest, 3 + longest].
 
-    A row is the bits of its score and of its log-probability, its length, and its tokens.
+    A row is the bits of its score and of its log-probability, its length, and its tokens. `entries` int32
+    [sentences, nbest, longest + 1], unless None, are those of the positions and beams that computed the tokens and
+    </s>; what is beyond </s> stays as it is.
     """
     (sentences, nbest, width), beam = out.shape, state.alive.size(1)
     read_back_kernel[(sentences, nbest)](
@@ -279,6 +281,7 @@ def read_back(state: Hypotheses, capacity: Tensor, out: Tensor) -> None:
         state.parents,
         capacity,
         out,
+        entries,
         width,
         BEAM=beam,
         num_warps=1,
@@ -295,6 +298,7 @@ def read_back_kernel(
     entry_parents,
     capacity,
     out,
+    entries,
     width,
     BEAM: tl.constexpr,
 ):
@@ -311,8 +315,13 @@ def read_back_kernel(
     if score == float("-inf"):
         return
     first = i_b.to(tl.int64) * tl.load(capacity)
+    if entries is not None:
+        entries += (i_b * tl.num_programs(1) + i_k) * (width - 2)
+        tl.store(entries + length, ((first + length) * BEAM + beam).to(tl.int32))
     for i in range(length):
         position = length - 1 - i
         entry = (first + position) * BEAM + beam
         tl.store(out + 3 + position, tl.load(entry_tokens + entry))
         beam = tl.load(entry_parents + entry).to(tl.int32)
+        if entries is not None:
+            tl.store(entries + position, ((first + position) * BEAM + beam).to(tl.int32))

@@ -61,6 +61,18 @@ class BeamCache:
     beam: int
 
 
+@dataclass(frozen=True)
+class KeptQueries:
+    """The queries of one layer's cross attention in every step of a search; the rest as in `BeamCache`."""
+
+    queries: Tensor
+    """[entries, C]: at the entry of a position and a beam, the query of the row that computed the position."""
+    active: Tensor
+    lengths: Tensor
+    done: Tensor
+    capacity: Tensor
+
+
 def groups_of(size: int) -> int:
     """How many sums of squares a head of this size has in each row."""
     return ceil_div(size, GROUP)
@@ -224,14 +236,17 @@ def attend_blocks(
     blocks: int,
     queries: int,
     in_chain: bool = False,
+    kept: KeptQueries | None = None,
 ) -> None:
     """Write context [N, C] and, unless None, squares [N, H · G] of blocks of queries to all keys of their sentence.
 
     q is [N, C], keys and values are [M, C], of any row strides. table [blocks, 4] (int32) holds first query, number of
     queries (at most `queries`, 0 for an empty block), first key and number of keys of each block; rows in no block stay
     as they are. `in_chain` (see early_launch.py) needs table, keys and values to be written before the chain begins.
+    With `kept`, block a holds the beams of sentence active[a], and its queries join those that are kept.
     """
     size = context.shape[-1] // heads.count
+    places = (None,) * 5 if kept is None else (kept.queries, kept.active, kept.lengths, kept.done, kept.capacity)
     block_attention_kernel[(blocks, heads.count)](
         q,
         keys,
@@ -241,6 +256,7 @@ def attend_blocks(
         heads.threshold,
         context,
         squares,
+        *places,
         size**-0.5,
         q.stride(0),
         keys.stride(0),
@@ -270,6 +286,11 @@ def block_attention_kernel(
     threshold,
     context,
     squares,
+    kept,
+    active,
+    lengths,
+    done,
+    capacity,
     scale,
     stride_q,
     stride_k,
@@ -307,6 +328,13 @@ def block_attention_kernel(
     o_row = (first_q + o_t).to(tl.int64)
     m_t = (o_t < n_q)[:, None] & m_d[None, :]
     b_q = tl.load(q + o_row[:, None] * stride_q + i_h * D + o_d[None, :], mask=m_t, other=0.0)
+    if kept is not None:
+        i_b = tl.load(active + i_block)
+        # a sentence that is done has no position left
+        if tl.load(done + i_b) == 0:
+            position = i_b.to(tl.int64) * tl.load(capacity) + tl.load(lengths + i_b)
+            o_entry = position * MOST_QUERIES + o_t
+            tl.store(kept + o_entry[:, None] * (H * D) + i_h * D + o_d[None, :], b_q, mask=m_t)
     b_out = tl.zeros([BT, BD], dtype=tl.float32)
     b_highest = tl.full([BT], float("-inf"), dtype=tl.float32)
     b_total = tl.zeros([BT], dtype=tl.float32)

@@ -6,18 +6,20 @@ import dataclasses
 
 import pytest
 import torch
+from torch import Tensor
 
 pytest.importorskip("triton")
 
 from rela.config import Config, DecodeConfig, ModelConfig
-from rela.data.subwords import EOS
+from rela.data.subwords import EOS, PAD
 from rela.decoding.beam import Hypothesis, beam_search
 from rela.decoding.engines import gpu_batches, gpu_search
 from rela.decoding.engines.choose import why_not_graphs
 from rela.decoding.engines.gpu_batches import split_batch
 from rela.decoding.engines.gpu_network import GpuNetwork
-from rela.decoding.engines.gpu_search import GpuEngine
+from rela.decoding.engines.gpu_search import GpuEngine, Watch
 from rela.decoding.engines.reference import ReferenceEngine
+from rela.decoding.forced import forced_attention
 from rela.decoding.pipeline import SPECIAL
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
@@ -269,3 +271,27 @@ def test_bfloat16_scores_are_those_of_float32_to_its_rounding(chain_rows, thin_r
             together = [found[0].log_prob for found in search.search(sources, [1] * 40)]
         scores.append([*alone, *together])
     torch.testing.assert_close(torch.tensor(scores[1]), torch.tensor(scores[0]), rtol=0.05, atol=0.2)
+
+
+def test_watched_weights_are_those_of_forced_decoding(monkeypatch):
+    """Of all hypotheses of a beam, of sentences that are done at different steps; read in more than one part."""
+    monkeypatch.setattr(gpu_search, "WATCHED_WEIGHTS", 1)
+    model, beam, layer, seen = make_model("rela-g", seed=1), 2, 1, []
+    sources, limits = make_sources(2, longest=5), [1, 3]
+
+    def read(source: Tensor, target: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        seen.extend(zip(source.tolist(), target.tolist(), weights, strict=True))
+        return torch.arange(target.size(1)).expand_as(target) - 1, source[:, 0] != sources[1][0]
+
+    engine = GpuEngine(GpuNetwork(model, torch.float32), beam, 0.6)
+    found = list(engine.launch(split_batch(sources, limits, beam), beam, watch=Watch(layer, read))())
+    assert_same(found, reference(model, sources, limits, beam, 0.6))
+    assert [one.links is None for group in found for one in group] == [False, False, True, True]
+    assert all(one.links == {(i - 1, i) for i in range(1, len(one.tokens))} for one in found[0])
+    pairs = [(source, list(one.tokens)) for source, group in zip(sources, found, strict=True) for one in group]
+    assert [tuple([id for id in ids if id != PAD] for ids in item[:2]) for item in seen] == pairs
+    for batch, forced in forced_attention(model, engine.device, pairs, layer):
+        for i, wanted in zip(batch, forced, strict=True):
+            S, T = (len(side) + 1 for side in pairs[i])
+            torch.testing.assert_close(seen[i][2][:, :T, :S], wanted[:, :T, :S], rtol=1e-4, atol=1e-5)
+            assert not seen[i][2][:, :, S:].any(), "no key is beyond </s>"

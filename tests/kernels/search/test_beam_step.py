@@ -46,6 +46,7 @@ def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limi
     generator = torch.Generator().manual_seed(seed)
     count, sentences, capacity = (2 * beam if beam > 1 else 1), len(limits), max(limits) + 1
     search = Search(torch.tensor(limits), beam, EOS, alpha, BANNED)
+    rows: dict[tuple[int, tuple[int, ...]], int] = {(sentence, ()): 0 for sentence in range(sentences)}
     state = empty_state(sentences, beam, capacity)
     begin(state, sentences, BOS)
     active = [*range(sentences)][::-1]
@@ -82,10 +83,13 @@ def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limi
         torch.testing.assert_close(state.alive.cpu()[undone], search.alive[undone])
         alive = undone[:, None] & ~torch.isneginf(search.alive)
         assert torch.equal(state.last_tokens.cpu()[alive], search.alive_tokens[..., step][alive].int())
+        for sentence, k in alive.nonzero().tolist():
+            rows.setdefault((sentence, tuple(search.alive_tokens[sentence, k, : step + 1].tolist())), k)
         if bool(search.done.all()):
             break
     found = torch.full((sentences, beam, 3 + max(limits)), -1, dtype=torch.int32, device=DEVICE)
-    read_back(state, on_device["capacity"], found)
+    entries = torch.full_like(found[..., 2:], -1)
+    read_back(state, on_device["capacity"], found, entries)
     best = torch.full_like(found[:, :1], -1)
     read_back(state, on_device["capacity"], best)
     assert torch.equal(best, found[:, :1])
@@ -96,6 +100,11 @@ def test_every_step_is_that_of_the_reference(seed, beam, vocabulary, alpha, limi
     for sentence, hypotheses in enumerate(search.results()):
         mine = [tuple(row[3 : 3 + row[2]]) for row in found[sentence, : len(hypotheses)].tolist()]
         assert mine == [hypothesis.tokens for hypothesis in hypotheses]
+        for tokens, computed in zip(mine, entries[sentence].tolist(), strict=False):
+            positions = range(len(tokens) + 1)
+            beams = [rows[sentence, tokens[:position]] for position in positions]
+            wanted = [(sentence * capacity + p) * beam + k for p, k in zip(positions, beams, strict=True)]
+            assert computed[: len(wanted)] == wanted, "each token and </s> was computed after the prefix before it"
 
 
 def test_beam_bits_follow_the_parents_over_more_than_one_block():

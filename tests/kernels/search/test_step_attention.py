@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("triton")
 
 from rela.kernels.search import step_attention
-from rela.kernels.search.step_attention import BeamCache, Heads, attend_blocks, attend_cache, groups_of
+from rela.kernels.search.step_attention import BeamCache, Heads, KeptQueries, attend_blocks, attend_cache, groups_of
 from tests.kernels.exactness import ACTIVATIONS as FUSED
 from tests.kernels.exactness import DEVICE, draw
 
@@ -111,6 +111,32 @@ def test_blocks_see_the_keys_of_their_sentence(case, activation):
         wanted = equation(q[rows], keys[seen], values[seen], heads, activation, threshold, gate)
         torch.testing.assert_close(context[rows].double(), wanted[0], rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(by_head(squares[rows], heads), wanted[1], rtol=1e-5, atol=1e-5)
+
+
+def test_queries_are_kept_by_position_and_beam():
+    """Of sentences that are not done, in another order than they are stored, with padding between."""
+    beam, capacity, width = 2, 3, 40
+    table = [[0, 2, 0, 4], [0, 0, 0, 0], [4, 2, 4, 3], [6, 2, 4, 3]]
+    q, memory = draw(8, width, seed=1), draw(7, width, seed=2)
+    active, lengths, done, room = (
+        torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([2, -1, 0, 1], [1, 3, 2], [0, 1, 0], [capacity])
+    )
+    kept = torch.zeros(3 * capacity * beam, width, device=DEVICE)
+    attend_blocks(
+        q,
+        memory,
+        memory,
+        torch.tensor(table, dtype=torch.int32, device=DEVICE),
+        Heads(2, "relu"),
+        torch.empty(8, width, device=DEVICE),
+        None,
+        blocks=4,
+        queries=beam,
+        kept=KeptQueries(kept, active, lengths, done, room),
+    )
+    wanted = torch.zeros_like(kept).view(3, capacity, beam, width)
+    wanted[2, 2], wanted[0, 1] = q[:2], q[4:6]
+    assert torch.equal(kept, wanted.flatten(0, 2))
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu2"])
