@@ -154,6 +154,7 @@ def test_a_no_break_space_is_inside_a_word_while_translating_too(precision):
 
 def test_empty_translations_alone_are_left_to_read():
     links = OnlineLinks(tiny_translator(), AlignmentChoice(0, (0,), True))
-    best, is_read = links.read_batch(torch.tensor([[5, 6]]), torch.zeros(1, 0, dtype=torch.long), torch.ones(1, 2, 1, 3))
+    nothing = torch.zeros(1, 0, dtype=torch.long)
+    best, is_read = links.read_batch(torch.tensor([[5, 6]]), nothing, torch.ones(1, 2, 1, 3))
     assert best.shape == (1, 0)
     assert is_read.tolist() == [False]
