@@ -81,11 +81,6 @@ class TrainingLog:
             self.board.close()
 
 
-def is_json(value: Any) -> bool:
-    """Whether JSON can hold a value: it has no NaN and no infinity."""
-    return not isinstance(value, float) or math.isfinite(value)
-
-
 class Meter:
     """Sums since the last report: loss and negative log-likelihood, their tokens, and the seconds of training."""
 
