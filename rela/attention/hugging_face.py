@@ -18,7 +18,7 @@ from rela.attention.norms import make_norm
 from rela.attention.sparsity import check_target, threshold_penalty
 
 IMPLEMENTATION = "rela"
-"""The name under which `transformers` knows us."""
+"""The name of this implementation in `transformers`."""
 ATTACHED = "rela_attention"
 """The name of what is added to each attention: its norm is in the state dict, and trained."""
 HEADS = ("num_heads", "num_attention_heads", "n_heads")
@@ -28,7 +28,7 @@ FOREIGN = {"softcap": "attn_logit_softcapping", "s_aux": "sinks"}
 
 
 class Attached(nn.Module):
-    """What an attention of somebody else's needs to compute ours: the kind, its norm over the merged heads, θ."""
+    """What is added to an attention of `transformers`: the kind, its norm over the merged heads, θ."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ def shape_of(module: Any, name: str) -> tuple[int, int]:
 
 
 def check_scores(module: nn.Module, name: str, kind: Kind) -> None:
-    """An attention does nothing else with its scores."""
+    """Refuse an attention that does more with its scores than ours does."""
     if strange := [word for word in FOREIGN.values() if getattr(module, word, None) is not None]:
         raise ValueError(
             f"{name} is a {type(module).__name__} with {', '.join(strange)}, which {kind.weights} has no place for"
@@ -147,16 +147,16 @@ def make_attached(
 
 
 def attach(model: nn.Module, made: Mapping[str, Attached]) -> Callable[[], None]:
-    """Give each attention what was made for it and let it be used; the answer puts back what was there before."""
-    looking = {name: model.get_submodule(name) for name in made}
-    before = {name: getattr(module, ATTACHED, None) for name, module in looking.items()}
-    put_back = choose(model, looking.values())
-    for name, module in looking.items():
+    """Add to each attention what was made for it, and use it; the function returned puts back what was there before."""
+    modules = {name: model.get_submodule(name) for name in made}
+    before = {name: getattr(module, ATTACHED, None) for name, module in modules.items()}
+    put_back = choose(model, modules.values())
+    for name, module in modules.items():
         module.add_module(ATTACHED, made[name].train(module.training))
 
     def undo() -> None:
         put_back()
-        for name, module in looking.items():
+        for name, module in modules.items():
             delattr(module, ATTACHED)
             if before[name] is not None:
                 module.add_module(ATTACHED, before[name])
@@ -165,7 +165,7 @@ def attach(model: nn.Module, made: Mapping[str, Attached]) -> Callable[[], None]
 
 
 def check_last(model: nn.Module, made: Mapping[str, Attached]) -> None:
-    """What was made for each attention is still there, and not what a later exchange has put in its place."""
+    """Refuse where a later exchange has replaced what was made for an attention."""
     for name, mine in made.items():
         there = getattr(model.get_submodule(name), ATTACHED, None)
         if there is None or (isinstance(there, Attached) and there is not mine):
@@ -184,13 +184,13 @@ def configurations(parts: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def choose(model: nn.Module, looking: Iterable[Any]) -> Callable[[], None]:
-    """Let each Hugging Face model inside `model` and all that look an attention up find ours.
+def choose(model: nn.Module, modules: Iterable[Any]) -> Callable[[], None]:
+    """Choose our implementation in each Hugging Face model inside `model` and in the modules that look it up.
 
-    Where one of them refuses, all stay as they were. The answer puts back what they found before.
+    Where one of them refuses, all stay as they were. The function returned puts back what was chosen before.
     """
     parts: list[Any] = [part for part in model.modules() if is_hugging_face(part)]
-    before = [(config, config._attn_implementation_internal) for config in configurations((*parts, *looking))]
+    before = [(config, config._attn_implementation_internal) for config in configurations((*parts, *modules))]
 
     def put_back() -> None:
         for config, implementation in before:
@@ -203,7 +203,7 @@ def choose(model: nn.Module, looking: Iterable[Any]) -> Callable[[], None]:
         put_back()
         raise
     # Some attentions hold a copy of the configuration, out of their model's reach (T5, models made of two others).
-    for attention in looking:
+    for attention in modules:
         attention.config._attn_implementation_internal = IMPLEMENTATION
     return put_back
 

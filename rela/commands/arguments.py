@@ -164,7 +164,7 @@ def parallel_text(
     if any(gold_files) and not (all(gold_files) and gold):
         raise ValueError("--gold-source, --gold-target and --gold belong together")
     if tokenised and any(gold_files) and not options.gold_tokenised:
-        raise ValueError("--tokenised speaks of SRC and TGT; wanted --gold-tokenised for the text of the gold links")
+        raise ValueError("--tokenised is about SRC and TGT; wanted --gold-tokenised for the text of the gold links")
     links = None if gold is None else read_links(gold, options.gold_one_based, options.gold_flipped)
     gold_pairs = None
     if options.gold_source and options.gold_target:

@@ -185,7 +185,7 @@ async def listed(timeout: asyncio.Timeout, among: set[asyncio.Timeout]) -> Any:
 
 
 def end_now(timeouts: set[asyncio.Timeout]) -> None:
-    """Let the time of all be over."""
+    """Let all timeouts expire now."""
     for timeout in timeouts:
         timeout.reschedule(asyncio.get_running_loop().time())
 
@@ -196,7 +196,7 @@ async def cancel(task: asyncio.Future[None]) -> None:
         task.cancel()
         await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # looked at, so that nobody asks where it went
+        task.exception()  # retrieved: asyncio warns of those that are not
 
 
 async def refuse(send: Send, error: Refused) -> None:
