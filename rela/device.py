@@ -56,7 +56,7 @@ def triton_serves_half(x: Tensor) -> bool:
 
 
 def is_plain_eager(x: object) -> bool:
-    """Whether x is a tensor and nobody watches PyTorch's dispatcher: no compiler, tracer, mode, transform or tangent.
+    """Whether x is a tensor and nothing observes PyTorch's dispatcher: no compiler, tracer, mode, transform or tangent.
 
     Then a kernel may be called without the dispatcher, and sizes are numbers that can be looked up.
     """

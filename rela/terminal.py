@@ -123,7 +123,7 @@ def counted(stage: str | None, shown: bool) -> Iterator[Callable[[], None]]:
 
 
 def prompted(lines: Iterable[str]) -> Iterator[str]:
-    """Lines that somebody types, each asked for by a prompt."""
+    """Lines typed at a prompt, one prompt a line."""
     print("one sentence a line; Ctrl-D ends", file=sys.stderr)
     stream = iter(lines)
     while True:

@@ -1,8 +1,8 @@
 """An exchanged Hugging Face model, saved and loaded by `save_pretrained` and `from_pretrained`.
 
 The configuration says what was exchanged, in `rela`, and names our attention, in `attn_implementation`. Both are
-written to config.json. Where `transformers` does not know us it refuses that name; where it does, a model built from
-such a configuration gets its attentions exchanged before its weights are loaded.
+written to config.json. Where that name is not registered with `transformers`, it refuses it; where it is, a model built
+from such a configuration gets its attentions exchanged before its weights are loaded.
 """
 
 from __future__ import annotations

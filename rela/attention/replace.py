@@ -1,4 +1,4 @@
-"""replace_attention(): sparse attention inside a model somebody else wrote."""
+"""replace_attention(): sparse attention inside a model of another library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ray Data as the engine: actors that hold a model, shards streamed to them, and results back as they are finished.
 
 Ray Data hands out as many shards as its actors can take, and gives those of an actor that died to another one. So a
-shard may be computed twice, and whoever takes the results must not mind; `write_shards` does not.
+shard may be computed twice, and what takes the results must allow for it, as `write_shards` does.
 """
 
 from __future__ import annotations

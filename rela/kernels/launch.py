@@ -147,6 +147,6 @@ def unwrapped(launch: Any, arguments: tuple[Any, ...], tiles: Tiles) -> tuple[An
 
 
 def has_hooks() -> bool:
-    """Whether a profiler of Triton's wants to hear of every launch."""
+    """Whether a profiler has set Triton's launch hooks, which every launch must call."""
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
     return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))

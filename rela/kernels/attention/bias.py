@@ -157,7 +157,7 @@ def bias_gradient_kernel(
             k_head = head_of(k, k_strides, i_b, i_h // GROUP)
             v_head = head_of(v, v_strides, i_b, i_h // GROUP)
             d_out_head = head_of(d_out, d_out_strides, i_b, i_h)
-            # [BT, BD], [BS, BD]; only rows that somebody sees, for the others may hold anything
+            # [BT, BD], [BS, BD]; only rows that are seen, for the others may hold anything
             b_q = load_rows(q_head, i_t * BT, q_strides[2], o_row, o_d, 0, T, D, BD, True)
             b_do = load_rows(d_out_head, i_t * BT, d_out_strides[2], o_row, o_d, 0, T, D, BD, True)
             first, last = tl.min(b_begin), tl.minimum(tl.max(b_end), S)
