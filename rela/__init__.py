@@ -1,4 +1,4 @@
-"""Rectified linear attention (ReLA, arXiv 2104.07012) for PyTorch, and the translation laboratory around it.
+"""Rectified linear attention (ReLA, arXiv 2104.07012) for PyTorch, and the translation toolkit around it.
 
 `import rela` is immediate: PyTorch and the attention library are imported when one of the names below is first used.
 """

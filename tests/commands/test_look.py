@@ -1,4 +1,4 @@
-"""The laboratory's commands, as they are typed: output, files, and one line for what is wrong."""
+"""The commands that look inside a model, as they are typed: output, files, and one line for what is wrong."""
 
 import csv
 import json
