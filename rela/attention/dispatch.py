@@ -82,7 +82,7 @@ class Plan:
     sides: Window
     kernel: Callable[..., Tensor] | None
     again: Callable[..., Tensor] | None = None
-    """A kernel's function that needs no more than the tensors of such a call, in eager mode and without dropout."""
+    """A kernel's function that needs no more than the tensors of such a call, in eager mode, and dropout's seed."""
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -98,7 +98,8 @@ def attend_heads(q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool =
     plan = plan_of(q, k, v, options)
     if plan.again is not None:
         threshold = options.threshold if isinstance(options.threshold, Tensor) else None
-        return plan.again(q, k, v, threshold, options.mask, options.key_lengths, options.key_starts)
+        tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts
+        return plan.again(*tensors, dropout_seed(q, options.dropout)) if options.dropout else plan.again(*tensors)
     if plan.path in ("fused", "simplex"):
         return fused(plan, q, k, v, options)
     if plan.path == "decode":
@@ -190,7 +191,7 @@ def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
     path = paths.path_of(call)
     kernel = kernel_of(path)
     again = None
-    if path in ("fused", "decode") and not options.dropout and is_plain_eager(q):
+    if path in ("fused", "decode") and is_plain_eager(q):
         again = repeatable(q, k, v, options, scale, causal, sides, gradient, path == "decode")
     return Plan(path, scale, causal, sides, kernel, again)
 
@@ -226,6 +227,7 @@ def repeatable(
         window=sides,
         gradient=gradient,
         decoding=decoding,
+        dropout=options.dropout,
     )
 
 

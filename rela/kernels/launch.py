@@ -118,8 +118,8 @@ def repeated(
             if made is None:
                 if len(known) >= MOST_DESCRIPTORS:
                     known.clear()
-                made = known[address] = fill(address, *facts)
-            given[position : position + 1] = made, *numbers
+                made = known[address] = (fill(address, *facts), *numbers)
+            given[position : position + 1] = made
         start(*sizes, stream_of(device), *head, *given, *rest)
 
     return again

@@ -32,6 +32,7 @@ from rela.kernels.attention.scores import (
     under_mask,
 )
 from rela.kernels.attention.tiles import Tiles, key_gradient_tiles, one_pass, query_gradient_tiles
+from rela.kernels.conversion import planned as planned_conversion
 from rela.kernels.hopper import dispatch as hopper
 from rela.kernels.launch import Launch
 
@@ -113,10 +114,11 @@ def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Prob
     scales, kind, device = problem.scales(), q.dtype, q.device
     # no tensor outlives its call in `run`
     sums, some, shape = atomic and problem.threshold is not None, k.numel() > 0, k.shape
+    queries, converted = q.shape, planned_conversion(q.shape, kind, device)
 
     def run(problem: Problem, d_out: Tensor) -> Gradients:
         dk, dv = heads_last(shape, kind, device), heads_last(shape, kind, device)
-        dq = torch.zeros((B, T, H, D), dtype=torch.float32, device=device) if atomic else None
+        dq = heads_last(queries, torch.float32, device).zero_() if atomic else None
         d_theta = torch.empty(B, H, n_s, dtype=torch.float32, device=device) if sums else None
         if some:
             d_out, launch = launch_of(problem, name, key_gradient_kernel, n_s * Hk * B, tiles, d_out)
@@ -135,7 +137,7 @@ def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Prob
                 d_out.stride()[:3],
                 *outputs,
             )
-        return None if dq is None else dq.to(kind).transpose(1, 2), dk, dv, d_theta
+        return None if dq is None else converted(dq), dk, dv, d_theta
 
     return run
 

@@ -108,16 +108,18 @@ def repeatable(
     window: tuple[int | None, int | None],
     gradient: bool,
     decoding: bool,
+    dropout: float = 0.0,
 ) -> Repeated | None:
     """A function of these seven arguments that computes `relu_attention`, or `relu_attention_decode`.
 
-    It serves calls in eager mode without dropout whose arguments have the layouts of these and differ in their numbers
-    alone: whatever follows from layouts and options is derived here, once. None where an argument has to be copied.
+    With dropout it takes an eighth, the seed, an int64 scalar on the device. It serves calls in eager mode whose
+    arguments have the layouts of these and differ in their numbers alone: whatever follows from layouts and options is
+    derived here, once. None where an argument has to be copied.
     """
     vectors = [x for x in (threshold, key_lengths, key_starts) if x is not None]
     if any(x.stride(-1) != 1 for x in (q, k, v, *vectors)) or (mask is not None and mask.dim() != 4):
         return None
-    options = scale, activation, causal, 0.0
+    options = scale, activation, causal, dropout
     left, right = window
     memo: dict[Any, Any] = {}
 
@@ -129,10 +131,11 @@ def repeatable(
         mask: Tensor | None,
         lengths: Tensor | None,
         starts: Tensor | None,
+        seed: Tensor | None = None,
     ) -> Problem:
-        return Problem(q, k, v, threshold, lengths, mask, None, None, None, *options, starts, left, right, memo)
+        return Problem(q, k, v, threshold, lengths, mask, None, None, seed, *options, starts, left, right, memo)
 
-    first = problem_of(q, k, v, threshold, mask, key_lengths, key_starts)
+    first = problem_of(q, k, v, threshold, mask, key_lengths, key_starts, _seed(0, dropout, q))
     if decoding:
         decoded = plan_decoding(first)
         return lambda *tensors: decoded(problem_of(*tensors))

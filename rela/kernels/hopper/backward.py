@@ -9,12 +9,14 @@ its warp that loads in backward_loads.py, its warpgroups in backward_products.py
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rela.kernels.attention.problem import Problem, ceil_div, heads_last
 from rela.kernels.attention.tiles import HopperGradientTiles
+from rela.kernels.conversion import planned as planned_conversion
 from rela.kernels.hopper.backward_kernel import backward_kernel
 from rela.kernels.hopper.tables import addressable_bias, dropout_numbers, has_intervals, intervals, mask_words, repeats
 from rela.kernels.launch import Launch, Tiles, described
@@ -27,21 +29,24 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, Tensor], Gradients]:
     """A function for the gradients of this problem, and of all that differ from it in their numbers alone."""
-    (B, H, T, D), (_, Hk, S, _) = problem.q.shape, problem.k.shape
+    (B, H, _, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
     keys, kind, device = problem.k.shape, problem.q.dtype, problem.q.device
     n_s = ceil_div(S, 2 * ROWS)
     parts = 0 if problem.threshold is None else 2 * n_s
     start = Launch(backward_kernel, (n_s * Hk * B,), constants(problem, tiles), tiled(problem, tiles))
-    fixed = numbers_of(problem)
+    fixed, converted, queries = numbers_of(problem), planned_conversion(problem.q.shape, kind, device), problem.q.shape
+    plain = not has_intervals(problem) and problem.mask is None and problem.seed is None
 
     def run(problem: Problem, d_out: Tensor) -> Gradients:
-        dq = torch.zeros((B, T, H, D), dtype=torch.float32, device=device).transpose(1, 2)
+        dq = heads_last(queries, torch.float32, device).zero_()
         dk, dv = heads_last(keys, kind, device), heads_last(keys, kind, device)
         d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=device) if parts else None
-        tables = intervals(problem, of_keys=True), dropout_numbers(problem), mask_words(problem, of_keys=True)
-        given = d_out, dq, dk, dv, dq if d_theta is None else d_theta, *tables, addressable_bias(problem)
-        start(*tensors(problem, *given), *fixed)
-        return dq.to(kind), dk, dv, d_theta
+        tables: tuple[Any, ...] = None, None, None, None
+        if not plain:
+            tables = intervals(problem, of_keys=True), dropout_numbers(problem), mask_words(problem, of_keys=True)
+            tables = *tables, addressable_bias(problem)
+        start(*tensors(problem, d_out, dq, dk, dv, dq if d_theta is None else d_theta, *tables), *fixed)
+        return converted(dq), dk, dv, d_theta
 
     return run
 

@@ -4,6 +4,8 @@ The plain kernels compute all this as they go. The kernels that fill the tables 
 microseconds each.
 """
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -32,31 +34,29 @@ def intervals(problem: Problem, of_keys: bool) -> Tensor | None:
     Both rows ascend, empty intervals included, so that the first and the last row of a tile tell what the tile sees.
     No interval begins behind the length of the keys.
     """
+    run = problem.memo.get(("intervals", of_keys))
+    if run is None:
+        run = problem.memo[("intervals", of_keys)] = planned_intervals(problem, of_keys)
+    return run(problem)
+
+
+def planned_intervals(problem: Problem, of_keys: bool) -> Callable[[Problem], Tensor | None]:
+    """A function for the intervals of this problem, and of all that differ from it in their numbers alone."""
     if not has_intervals(problem):
-        return None
-    (B, _, T, _), S = problem.q.shape, problem.k.shape[2]
-    rows = S if of_keys else T
-    table = torch.empty(B, 2, rows, dtype=torch.int32, device=problem.q.device)
-    start = problem.memo.get(("intervals", of_keys))
-    if start is None:
-        constants = {"OF_KEYS": of_keys, "CAUSAL": problem.causal, "BLOCK": BLOCK}
-        start = Launch(intervals_kernel, (ceil_div(rows, BLOCK), B), constants)
-        problem.memo[("intervals", of_keys)] = start
+        return lambda problem: None
+    (B, _, T, _), S, device = problem.q.shape, problem.k.shape[2], problem.q.device
+    size = B, 2, S if of_keys else T
+    constants = {"OF_KEYS": of_keys, "CAUSAL": problem.causal, "BLOCK": BLOCK}
+    start = Launch(intervals_kernel, (ceil_div(size[2], BLOCK), B), constants)
     sequences = 0 if problem.queries is None else problem.queries.sentences
-    start(
-        table,
-        problem.cu_q,
-        problem.cu_k,
-        problem.key_lengths,
-        problem.key_starts,
-        problem.left,
-        problem.right,
-        T,
-        S,
-        sequences,
-        sequences.bit_length(),
-    )
-    return table
+    fixed = problem.left, problem.right, T, S, sequences, sequences.bit_length()
+
+    def run(problem: Problem) -> Tensor:
+        table = torch.empty(size, dtype=torch.int32, device=device)
+        start(table, problem.cu_q, problem.cu_k, problem.key_lengths, problem.key_starts, *fixed)
+        return table
+
+    return run
 
 
 def varies(mask: Tensor) -> tuple[bool, bool]:
@@ -81,13 +81,20 @@ def addressable_bias(problem: Problem) -> Tensor | None:
     mask = problem.mask
     if mask is None or not problem.biased:
         return None
-    for axis, differs in enumerate(varies(mask)):
-        if not differs:
-            mask = mask.narrow(axis, 0, 1)
-    if has_descriptor(mask):
+    kept = problem.memo.get("bias")
+    if kept is None:
+        once = mask
+        for axis, differs in enumerate(varies(mask)):
+            if not differs:
+                once = once.narrow(axis, 0, 1)
+        kept = problem.memo["bias"] = once.shape, once.stride(), has_descriptor(once)
+    shape, strides, fits = kept
+    if mask.shape != shape:
+        mask = mask.as_strided(shape, strides)
+    if fits:
         return mask
-    S = mask.shape[3]
-    rows = torch.empty(*mask.shape[:3], ceil_div(S, 8) * 8, dtype=mask.dtype, device=mask.device)
+    S = shape[3]
+    rows = torch.empty(*shape[:3], ceil_div(S, 8) * 8, dtype=mask.dtype, device=mask.device)
     return rows[..., :S].copy_(mask)
 
 
@@ -100,20 +107,21 @@ def mask_words(problem: Problem, of_keys: bool) -> Tensor | None:
     mask = problem.mask
     if mask is None or problem.biased:
         return None
-    T, S = problem.q.shape[2], problem.k.shape[2]
-    rows, columns = (S, T) if of_keys else (T, S)
-    step_b, step_h = repeats(problem)
-    matrices = (mask.shape[0] if step_b else 1) * (mask.shape[1] if step_h else 1)
-    n_c = ceil_div(columns, TILE)
-    words = torch.empty(matrices, n_c, rows, WORDS, dtype=torch.int32, device=mask.device)
-    start = problem.memo.get(("mask words", of_keys))
-    if start is None:
+    kept = problem.memo.get(("mask words", of_keys))
+    if kept is None:
+        T, S = problem.q.shape[2], problem.k.shape[2]
+        rows, columns = (S, T) if of_keys else (T, S)
+        step_b, step_h = repeats(problem)
+        matrices = (mask.shape[0] if step_b else 1) * (mask.shape[1] if step_h else 1)
+        n_c = ceil_div(columns, TILE)
         strides = [0 if size == 1 else stride for size, stride in zip(mask.shape, mask.stride(), strict=True)]
         sizes = {"rows": rows, "columns": columns, "heads": mask.shape[1] if step_h else 1}
         sizes |= {"stride_b": strides[0], "stride_h": strides[1], "TILE": TILE, "ROWS": ROWS}
         sizes |= {"stride_row": strides[3 if of_keys else 2], "stride_column": strides[2 if of_keys else 3]}
         start = Launch(words_kernel, (ceil_div(rows, ROWS), n_c, matrices), sizes)
-        problem.memo[("mask words", of_keys)] = start
+        kept = problem.memo[("mask words", of_keys)] = start, (matrices, n_c, rows, WORDS)
+    start, size = kept
+    words = torch.empty(size, dtype=torch.int32, device=mask.device)
     start(words, mask.view(torch.uint8))
     return words
 
@@ -122,14 +130,16 @@ def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
     """Random numbers of the queries [B, H, 1, ≥ T] and of the keys [B, H, 1, ≥ S]; products decide what is dropped."""
     if problem.seed is None:
         return None
-    (B, H, T, _), S = problem.q.shape, problem.k.shape[2]
-    sizes = [ceil_div(rows, TILE) * TILE for rows in (T, S)]
-    of_queries, of_keys = (torch.empty(B, H, 1, n, dtype=torch.int32, device=problem.q.device) for n in sizes)
-    start = problem.memo.get("dropout numbers")
-    if start is None:
-        constants = {"H": H, "n_q": sizes[0], "n_k": sizes[1], "BLOCK": BLOCK}
-        start = Launch(numbers_kernel, (ceil_div(max(sizes), BLOCK), B * H), constants)
-        problem.memo["dropout numbers"] = start
+    kept = problem.memo.get("dropout numbers")
+    if kept is None:
+        (B, H, T, _), S = problem.q.shape, problem.k.shape[2]
+        n_q, n_k = (ceil_div(rows, TILE) * TILE for rows in (T, S))
+        constants = {"H": H, "n_q": n_q, "n_k": n_k, "BLOCK": BLOCK}
+        start = Launch(numbers_kernel, (ceil_div(max(n_q, n_k), BLOCK), B * H), constants)
+        kept = problem.memo["dropout numbers"] = start, (B, H, 1, n_q), (B, H, 1, n_k)
+    start, queries, keys = kept
+    of_queries = torch.empty(queries, dtype=torch.int32, device=problem.q.device)
+    of_keys = torch.empty(keys, dtype=torch.int32, device=problem.q.device)
     start(of_queries, of_keys, problem.seed)
     return of_queries, of_keys
 

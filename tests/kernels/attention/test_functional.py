@@ -70,6 +70,20 @@ def test_a_repeated_call_is_the_call_of_its_tensors(memory_as_it_is):
             torch.testing.assert_close(one, other)
 
 
+def test_a_repeated_call_drops_what_its_seed_says():
+    q, k, v = (x.requires_grad_() for x in qkv(T=20, S=24))
+    options = {"scale": SCALE, "activation": "relu", "causal": False, "window": (None, None), "dropout": 0.25}
+    run = repeatable(q, k, v, None, None, None, None, **options, gradient=True, decoding=False)
+    for number in (3, 4):
+        seed = torch.tensor(number, device=DEVICE)
+        out, wanted = run(q, k, v, None, None, None, None, seed), relu_attention(q, k, v, **options, seed=number)
+        assert torch.equal(out, wanted)
+        slopes = draw(*out.shape, seed=7)
+        again = torch.autograd.grad(wanted, (q, k, v), slopes)
+        for one, other in zip(torch.autograd.grad(out, (q, k, v), slopes), again, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_a_repeated_call_decodes():
     q, k, v = qkv(T=1, S=300)
     options = {"scale": SCALE, "activation": "relu", "causal": False}

@@ -281,6 +281,17 @@ def test_large_shapes(D, dtype, causal, deterministic):
     )
 
 
+def test_one_tensor_after_another_at_an_odd_address():
+    """The same layouts but for the place of q, then of k, then of v: each needs a kernel of its own."""
+    inputs = [draw(2, 2, 70, 64, dtype=torch.bfloat16, seed=i) for i in range(3)]
+    exact = reference(*(x.double() for x in inputs), scale=0.125)
+    for place in range(3):
+        moved = inputs[place]
+        odd = torch.zeros(moved.numel() + 4, dtype=moved.dtype, device=DEVICE)[4:].view_as(moved).copy_(moved)
+        got = rela.attend(*(odd if i == place else x for i, x in enumerate(inputs)))
+        torch.testing.assert_close(got.double(), exact, rtol=0, atol=0.02 * exact.abs().max().item())
+
+
 def test_more_than_two_to_the_31_elements():
     """Offsets beyond 32 bits: the last rows of a tensor of 2.4 billion elements."""
     B, T, H, D = 9, 4096, 512, 128

@@ -542,6 +542,17 @@ def test_an_expanded_gradient():
         assert (x.grad.double() - true.grad).abs().max() <= 0.02 * true.grad.abs().max()
 
 
+def test_a_contiguous_gradient_at_an_odd_address():
+    """As a view of a flat buffer may be: the tensor memory accelerator wants multiples of 16 bytes."""
+    q, k, v = (draw(1, 2, 640, 64, dtype=torch.bfloat16, seed=i).requires_grad_() for i in range(3))
+    aligned = draw(1, 2, 640, 64, dtype=torch.bfloat16, seed=3)
+    odd = torch.zeros(aligned.numel() + 3, dtype=aligned.dtype, device=DEVICE)[3:].view_as(aligned).copy_(aligned)
+    out = relu_attention(q, k, v, scale=0.125)
+    wanted = torch.autograd.grad(out, (q, k, v), aligned, retain_graph=True)
+    for got, true in zip(torch.autograd.grad(out, (q, k, v), odd), wanted, strict=True):
+        torch.testing.assert_close(got, true, rtol=1e-2, atol=1e-2 * true.abs().max().item())
+
+
 def test_nan_stays_in_its_rows():
     q, k, v = (draw(1, 1, 640, 64, dtype=torch.bfloat16, seed=i) for i in range(3))
     q[0, 0, 100] = float("nan")
