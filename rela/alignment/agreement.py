@@ -213,6 +213,6 @@ class Agreement:
 
 
 def linked(weights: Tensor) -> Tensor:
-    """The same shape [O, T, S], 1 at each row's link and 0 elsewhere."""
+    """[options, T, S], 1 at the link of each row of weights of that shape and 0 elsewhere."""
     found = best_source(weights)[..., None]
     return (torch.arange(weights.size(-1)) == found).float()

@@ -5,9 +5,10 @@ One legend for the tensors of the whole package:
     B  batch, or sentences of a packing      C  model size (heads · head size)
     H  query heads                           F  inner size of a feed-forward layer
     Hk key and value heads                   V  vocabulary
-    T  queries                               N  packed query rows, or rows of any matrix
-    S  keys                                  M  packed key rows
-    D  head size                             θ  threshold
+    T  queries                               N  packed query (target) rows, or rows of any matrix
+    S  keys                                  M  packed key (source) rows
+    D  head size                             L  layers
+    θ  threshold                             K  beam width; R = B · K rows of a decoding step
 
 In kernels a capital B before a letter is the size of a block of it (BT queries, BS keys, BD head size), `n_t` the
 number of such blocks. Prefixes of names: `i_` index, `o_` offsets, `m_` mask, `p_` pointers, `b_` block held in

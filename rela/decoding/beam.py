@@ -231,7 +231,7 @@ class Search:
 
 
 def gather_beams(values: Tensor, index: Tensor) -> Tensor:
-    """values [B, X, L] with index [B, Y] along X: [B, Y, L]."""
+    """[B, Y, Z], the values [B, X, Z] at index [B, Y] along X."""
     return values.gather(1, index[..., None].expand(-1, -1, values.size(-1)))
 
 

@@ -1,8 +1,7 @@
 """The two graphs that an export consists of: the encoder, and one step of the decoder with its cache.
 
 Both are the Transformer's own layers over padded sentences. Attention is the reference, so that a graph holds plain
-operators alone. Letters: L decoder layers, B sentences, H heads, S source positions, T decoded positions, D head size,
-V vocabulary.
+operators alone. Letters are those of `rela.attention`: T decoded positions, S source positions.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ int8 model (int8.py) and an ensemble of them (ensemble.py) are engines.
 The GPU engine (gpu_search.py) keeps the whole search on the device, so it cannot hand log-probabilities back after each
 step. It has methods of the same four names over its static buffers, runs its own loop over them, and gives hypotheses.
 
-Letters in this package: B sentences, K beam width, R = B · K rows, H heads, T queries, S keys, D head size,
-C model size, V vocabulary, L layers, M packed source tokens, N packed target tokens.
+Letters are those of `rela.attention`: B sentences, K beam width, R = B · K rows.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class QuantisedLinear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """weight is [N, K], bias [N]."""
+        """weight is [outputs, inputs], bias [outputs]."""
         weight = weight.detach().float()
         scales = (weight.abs().amax(1) / weight_levels()).clamp_(min=SMALLEST)
         rounded = (weight / scales[:, None]).round_().to(torch.int8)
@@ -32,7 +32,7 @@ class QuantisedLinear:
         )  # a vector: a number would keep the loop from vectorising
 
     def __call__(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
-        """x [R, K] to [R, N]; a `factor` [R, 1] multiplies the rows of x and is not rounded."""
+        """x [R, inputs] to [R, outputs]; a `factor` [R, 1] multiplies the rows of x and is not rounded."""
         largest = x.abs().amax(1, keepdim=True).clamp_(min=SMALLEST)
         # 128.5 + 127 x / largest lies in [1.5, 255.5]: cutting the fraction off rounds to the nearest
         rounded = torch.addcdiv(self.shift, x, largest, value=LEVELS)

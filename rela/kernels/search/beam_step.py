@@ -4,7 +4,7 @@ Nothing is moved when hypotheses are reordered. The cache has an entry for every
 an entry say which beams have it in their prefix. The tokens of a hypothesis are found at the end by following parents
 backwards. `active` lists the sentences that a step computes, -1 for padding: those that are done leave by a new list.
 
-Letters: B sentences, K beam width (`beam`), A entries of `active`, R = A · K rows, V vocabulary. Sentence b has
+Letters beside those of `rela.attention`: A entries of `active`, R = A · K rows, K is `beam`. Sentence b has
 `capacity` positions of the cache; entry (b · capacity + position) · K + k is that of beam k at a position.
 """
 

@@ -9,7 +9,7 @@ The norm on the merged heads (equations 4 and 5 of arXiv 2104.07012) costs no pa
 element, so it is applied here; the gain is part of W_o; and 1/RMS, one number a row, commutes with W_o, so a later
 kernel applies it. That kernel needs squares: they are summed here over GROUP neighbours, which one warp can do alone.
 
-Letters: R rows, K beam width, H heads, D head size, S keys, C = H · D model size, G groups of a head.
+Letters beside those of `rela.attention`: G groups of a head.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ layer is eight kernels.
 A kernel loads parameters before anything that depends on the kernel in front: they come from memory each step, and that
 takes longer than the rest of the kernel.
 
-Letters: R rows, C model size, F input features and N output features of a product, V vocabulary, K beam width.
+Letters beside those of `rela.attention`: F input features and N output features of a product.
 """
 
 from dataclasses import dataclass

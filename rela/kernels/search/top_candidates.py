@@ -5,7 +5,7 @@ row's n best tokens are in the n tiles with the largest maxima (for any other ti
 all of its own), so a second kernel reads those tiles alone. A logit and its token are one 64-bit key, ordered like the
 logit, so that choosing the best keys finds both at once.
 
-Letters: R rows, C model size, V vocabulary, K beam width (`beam`).
+Letters are those of `rela.attention`; K is `beam`.
 """
 
 from dataclasses import dataclass
