@@ -27,7 +27,7 @@ def as_distributions(record: AttentionRecord, temperature: float = 1.0) -> Tenso
 
 
 def jensen_shannon(distributions: Tensor) -> Tensor:
-    """[...], the generalised Jensen–Shannon divergence of H distributions [..., H, K], in nats.
+    """[...], the generalised Jensen–Shannon divergence of H distributions [..., H, S], in nats.
 
         JS(p₁ … p_H) = E(1/H Σ_h p_h) − 1/H Σ_h E(p_h),  E the entropy
 

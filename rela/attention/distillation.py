@@ -1,4 +1,4 @@
-"""A student's attentions learn to answer as a teacher's do: from softmax to another kind without starting over."""
+"""A student's attentions learn a teacher's outputs: from softmax to another kind without starting over."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def name_exchanged(model: Any) -> None:
 
 
 def configure(model: nn.Module, options: dict[str, Any], left: Collection[str]) -> Callable[[], None]:
-    """Write to the configurations inside `model` what was exchanged; the answer puts back what they said before.
+    """Write to the configurations inside `model` what was exchanged; the function returned undoes it.
 
     `left` are the names of attentions that were not exchanged.
     """

@@ -133,7 +133,7 @@ def put_in_place(
     locations: list[Location],
     exchanged: Mapping[nn.Module, nn.Module],
 ) -> Callable[[], None]:
-    """Exchange the children at `locations`; the answer puts the old ones back."""
+    """Exchange the children at `locations`; the function returned puts the old ones back."""
     for _, parent, name, child in locations:
         setattr(parent, name, exchanged[child])
     encoders = [part for part in module.modules() if isinstance(part, nn.TransformerEncoder)] if locations else []

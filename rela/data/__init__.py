@@ -1,1 +1,1 @@
-"""Text in, batches out: corpora, subwords, prepared shards and the embedded toy corpus."""
+"""Text in, batches out: corpora, subwords and prepared shards."""

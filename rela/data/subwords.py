@@ -1,4 +1,4 @@
-"""Subword units: a joint SentencePiece model that is learnt, stored as bytes, and travels with the model."""
+"""Subword units: SentencePiece models, joint or one a language, learnt and stored as bytes in the model folder."""
 
 from __future__ import annotations
 

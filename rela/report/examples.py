@@ -46,7 +46,7 @@ def most_null_layer(model: ModelReport) -> int:
     return min(range(len(by_layer)), key=lambda layer: min(way[layer] for way in rates))
 
 
-def head_that_notices(model: ModelReport) -> tuple[int, int] | None:
+def head_of_largest_rise(model: ModelReport) -> tuple[int, int] | None:
     """(layer, head), from 0, of the largest rise of null rate from true to shuffled pairs; None without null rows."""
     shuffled = model.shuffled["cross"].null_rate  # [L, H]
     if not bool(shuffled.any()):

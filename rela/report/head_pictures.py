@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rela.alignment.choose import default_choice
 from rela.analysis.record import TYPES
-from rela.report.examples import find_example, head_that_notices, most_null_layer
+from rela.report.examples import find_example, head_of_largest_rise, most_null_layer
 from rela.report.pictures import Picture, Selection
 from rela.report.results import Report
 
@@ -74,7 +74,7 @@ def shuffled_pictures(report: Report) -> Iterator[Picture]:
     """One head on true and shuffled pairs, for each model that has null attention on shuffled ones."""
     for name, stem in file_stems(report).items():
         model = report.models[name]
-        if model.examples and head_that_notices(model) is not None:
+        if model.examples and head_of_largest_rise(model) is not None:
             caption = f"{shuffled_title(name)}; true pairs above, shuffled ones below."
             yield Picture(f"figure10_{stem}", caption, Selection(name))
 
@@ -84,7 +84,7 @@ def draw_shuffled(report: Report, selection: Selection) -> Drawing:
     from rela.plots.heads import heads_of_pairs
 
     model = report.models[selection.model]
-    found = head_that_notices(model)
+    found = head_of_largest_rise(model)
     if found is None:
         raise ValueError(f"{selection.model} has no null attention on shuffled pairs, so there is nothing to draw")
     shown = model.examples[:COLUMNS]

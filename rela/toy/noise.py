@@ -1,4 +1,4 @@
-"""Noise made on purpose, so that whoever looks for it can be checked: four ways for a pair to be a bad translation."""
+"""Noise made on purpose, to test detectors of it: four ways for a pair to be a bad translation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

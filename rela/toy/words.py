@@ -1,4 +1,4 @@
-"""Words that know what they mean, and the links that follow from it."""
+"""Words with marks of what they express, and the links that follow from these."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

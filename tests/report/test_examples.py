@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rela.report.examples import choose_examples, head_that_notices, most_null_layer
+from rela.report.examples import choose_examples, head_of_largest_rise, most_null_layer
 from rela.report.measure import measure
 from rela.report.parallel_text import ParallelText
 from tests.tiny_models import tiny_translator, toy_pairs
@@ -23,7 +23,7 @@ def test_layer_and_head_are_those_of_the_null_rates():
     model = report.models["rela-g"]
     assert most_null_layer(model) == int(model.true["cross"].null_rate.mean(-1).argmax())
     rise = model.shuffled["cross"].null_rate - model.true["cross"].null_rate
-    layer, head = head_that_notices(model)
+    layer, head = head_of_largest_rise(model)
     assert rise[layer, head] == torch.max(rise)
     assert most_null_layer(report.models["softmax"]) == 0, "no null attention and no gold links: the middle one of two"
-    assert head_that_notices(report.models["softmax"]) is None
+    assert head_of_largest_rise(report.models["softmax"]) is None
