@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 QUEUE = 240  # launches that a device accepts before the host has to wait for it, with room to spare
+SLOW = 4.0  # times the quickest contender's time: so slow is no backend that could become the rival
 SLEEP = 2_000_000  # cycles, about a millisecond: the host gets ahead before the first event
 
 
@@ -33,6 +34,8 @@ class Contender:
     """About how many kernels a call launches: bounds the calls that are queued at once."""
     recordable: bool = True
     """Whether a CUDA graph of the call is worth a try; whole models wait for the device somewhere."""
+    one_of_many: bool = False
+    """Whether it is one backend of several, of which the best counts: a slow one is measured once."""
 
 
 @dataclass
@@ -146,8 +149,9 @@ def take_turns(
     measures: Sequence[str] = ("host", "device", "eager"),
     milliseconds: float = 20.0,
 ) -> tuple[dict[str, Times], dict[str, str]]:
-    """The times of every contender, and for those that cannot run the reason."""
+    """The times of every contender, and for those that cannot run the reason; a slow backend has one turn."""
     ready: dict[str, Any] = {}
+    single = dict[str, float]()
     times, left_out = dict[str, Times](), dict[str, str]()
     for name, contender in contenders.items():
         try:
@@ -164,19 +168,34 @@ def take_turns(
             continue
         calls = max(1, min(100, round(milliseconds / max(once, 1e-3))))
         queued = max(1, min(calls, QUEUE // contender.launches))
+        single[name] = once
         ready[name], times[name] = (contender, calls, queued, clock[0]), Times(device_by=clock[1], megabytes=megabytes)
+    quick = [name for name in ready if not ready[name][0].one_of_many or single[name] <= SLOW * min(single.values())]
     for turn in range(turns):
         # what ran before changes the clock, so the order changes
-        for name in random.Random(turn).sample(list(ready), len(ready)):
-            contender, calls, queued, clock_of = ready[name]
-            with contender.context():
-                if "host" in measures:
-                    times[name].host.append(host_time(contender.call, queued, device))
-                if "eager" in measures:
-                    times[name].eager.append(eager_time(contender.call, calls, device))
-                if clock_of is not None:
-                    times[name].device.append(clock_of(calls))
+        names = quick if turn else list(ready)
+        for name in random.Random(turn).sample(names, len(names)):
+            measure_once(times[name], *ready[name], device, measures)
     return times, left_out
+
+
+def measure_once(
+    times: Times,
+    contender: Contender,
+    calls: int,
+    queued: int,
+    device_clock: Callable[[int], float] | None,
+    device: torch.device,
+    measures: Sequence[str],
+) -> None:
+    """Add the times of one turn of a contender."""
+    with contender.context():
+        if "host" in measures:
+            times.host.append(host_time(contender.call, queued, device))
+        if "eager" in measures:
+            times.eager.append(eager_time(contender.call, calls, device))
+        if device_clock is not None:
+            times.device.append(device_clock(calls))
 
 
 def peak_megabytes(call: Callable[[], object], device: torch.device) -> float | None:

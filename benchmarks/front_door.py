@@ -3,6 +3,7 @@
     python -m benchmarks.front_door                               # every section, on a GPU
     python -m benchmarks.front_door --sections host,decode        # some of them
     python -m benchmarks.front_door --minutes 25                  # no new case after 25 minutes
+    python -m benchmarks.front_door --compile-only 0/14           # fourteen of these in parallel first, to save time
     python -m benchmarks.front_door --table                       # the table of what was measured; measures nothing
     python -m benchmarks.front_door --rehearse                    # tiny sizes on the CPU: that every case runs
 
@@ -60,6 +61,9 @@ class Case:
     at_most: float | None = None
     """Microseconds of ours that are wanted at most."""
     note: str = ""
+    clocks: tuple[str, ...] = ("host", "device", "eager")
+    all_compile: bool = False
+    """Whether the rivals have something to compile, too."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class Setting:
     dtype: torch.dtype
     tiny: bool
     turns: int
+    milliseconds: float = 20.0
+    """How long a contender is measured by each clock in a turn."""
 
     def size(self, full: int, tiny: int) -> int:
         return tiny if self.tiny else full
@@ -110,7 +116,10 @@ class Setting:
 
 def softmax_ways(call: Callable[[], object], launches: int = 4) -> dict[str, Contender]:
     """The same call of SDPA as PyTorch would choose, and under each backend."""
-    ways = {name: Contender(call, partial(sdpa_kernel, backend), launches) for name, backend in BACKENDS.items()}
+    ways = {
+        name: Contender(call, partial(sdpa_kernel, backend), launches, one_of_many=True)
+        for name, backend in BACKENDS.items()
+    }
     return {"SDPA default": Contender(call, launches=launches), **ways}
 
 
@@ -130,7 +139,7 @@ def gradients_alone(ways: Mapping[str, Contender], inputs: Sequence[Tensor], d_o
             call()
         except Exception:  # the forward row says why
             continue
-        made[name] = Contender(call, launches=6)
+        made[name] = Contender(call, launches=6, one_of_many=way.one_of_many)
     return made
 
 
@@ -390,14 +399,14 @@ def compiled_cases(setting: Setting) -> Iterator[Case]:
         return ways
 
     for T, causal in product((8,) if setting.tiny else (2048, 4096), (False, True)):
-        yield Case(
-            "compilers", f"forward D=64 T={T}{' causal' if causal else ''}", partial(made, T, causal), at_least=1
-        )
+        name, make = f"forward D=64 T={T}{' causal' if causal else ''}", partial(made, T, causal)
+        yield Case("compilers", name, make, at_least=1, all_compile=True)
 
 
 def hugging_face_cases(name: str, setting: Setting) -> Iterator[Case]:
     for case, make in model_cases(name, setting.device, setting.dtype, setting.tiny):
-        yield Case(name, case, make, "eager", 1.0)
+        # the device's share of a whole model is a matter of profiles, which take their time
+        yield Case(name, case, make, "eager", 1.0, clocks=("host", "eager"), all_compile=True)
 
 
 SECTIONS: dict[str, Callable[[Setting], Iterator[Case]]] = {
@@ -425,9 +434,7 @@ def rows_of(case: Case, setting: Setting) -> list[Row]:
         contenders = case.make()
         if OURS not in contenders:
             raise RuntimeError("our forward pass failed, so there is no backward pass")
-        times, left_out = take_turns(
-            contenders, setting.turns, setting.device, milliseconds=1.0 if setting.tiny else 20.0
-        )
+        times, left_out = take_turns(contenders, setting.turns, setting.device, case.clocks, setting.milliseconds)
     except Exception as problem:
         return [replace(empty, error=first_line(problem))]
     # without a GPU there is no device time: the rehearsal counts what there is
@@ -442,7 +449,11 @@ def rows_of(case: Case, setting: Setting) -> list[Row]:
     rows += [replace(empty, contender=name, at_least=None, at_most=None, error=why) for name, why in left_out.items()]
     if OURS not in times:
         return rows
-    rivals = {name: taken.of(measure) for name, taken in times.items() if not name.startswith(OURS)}
+    rivals = {
+        name: taken.of(measure)
+        for name, taken in times.items()
+        if not name.startswith(OURS) and len(taken.of(measure)) == setting.turns
+    }
     best = min(rivals, key=lambda name: statistics.median(rivals[name]), default="")
     ours = times[OURS].of(measure)
     ratio = statistics.median(a / b for a, b in zip(rivals[best], ours, strict=True)) if best else None
@@ -537,12 +548,42 @@ def main(setting: Setting, out: Path, sections: Sequence[str], minutes: float) -
     return rows
 
 
+def compile_part(setting: Setting, sections: Sequence[str], part: int, parts: int, minutes: float) -> None:
+    """Compile every `parts`-th case, for the caches of Triton and PyTorch; what takes longest comes first."""
+    begin = time.monotonic()
+    cases = [case for section in sections for case in SECTIONS[section](setting)]
+    # a forward and a backward case share a kernel
+    pairs = [[case] for case in cases if case.all_compile]
+    rest = [case for case in cases if not case.all_compile]
+    pairs += [rest[i : i + 2] for i in range(0, len(rest), 2)]
+    for case in (case for pair in sorted(pairs, key=is_quick)[part::parts] for case in pair):
+        if time.monotonic() - begin > 60 * minutes:
+            return
+        try:
+            for name, contender in case.make().items():
+                if name == OURS or case.all_compile:
+                    with contender.context():
+                        contender.call()
+            print(f"{time.monotonic() - begin:6.1f} s  {case.section} {case.name}", flush=True)
+        except Exception as problem:
+            print(f"{case.section} {case.name}: {first_line(problem)}", flush=True)
+        if setting.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def is_quick(cases: Sequence[Case]) -> bool:
+    """Whether these cases leave PyTorch's compiler alone."""
+    return not any("compiled" in case.name or "static" in case.name or case.section == "compilers" for case in cases)
+
+
 def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/front-door"), help="folder for the rows")
     parser.add_argument("--sections", default=",".join(SECTIONS), help=f"some of {', '.join(SECTIONS)}")
     parser.add_argument("--turns", type=int, default=7, help="how often the contenders take turns")
+    parser.add_argument("--milliseconds", type=float, default=20.0, help="by each clock, a contender and a turn")
     parser.add_argument("--minutes", type=float, default=30.0, help="no new case begins after this time")
+    parser.add_argument("--compile-only", metavar="I/N", help="compile the I-th of N parts; measure nothing")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that every case runs")
     parser.add_argument(
         "--table", action="store_true", help="write table.md of the rows in the folder; measure nothing"
@@ -560,10 +601,14 @@ if __name__ == "__main__":
         write_text(options.out / "table.md", table(read_rows(options.out)))
         print((options.out / "table.md").read_text(), end="")
     elif options.rehearse:
-        main(Setting(torch.device("cpu"), torch.float32, True, 2), options.out, options.sections, options.minutes)
+        main(Setting(torch.device("cpu"), torch.float32, True, 2, 1.0), options.out, options.sections, options.minutes)
     elif not torch.cuda.is_available():
         raise SystemExit("benchmarks/front_door.py needs a CUDA device, and PyTorch sees none; --rehearse needs none")
     else:
-        setting = Setting(torch.device("cuda"), torch.bfloat16, False, options.turns)
+        setting = Setting(torch.device("cuda"), torch.bfloat16, False, options.turns, options.milliseconds)
+        if options.compile_only:
+            part, parts = map(int, options.compile_only.split("/"))
+            compile_part(setting, options.sections, part, parts, options.minutes)
+            sys.exit()
         with torch.cuda.stream(torch.cuda.Stream()):  # on which backward passes can be recorded
             main(setting, options.out, options.sections, options.minutes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -44,3 +45,12 @@ def test_the_spread_is_a_share_of_the_median():
     assert spread([1.0, 2.0, 3.0]) == pytest.approx(1.0)
     assert spread([5.0]) is None
     assert median([]) is None
+
+
+def test_a_slow_backend_has_one_turn():
+    """Of many that do the same, one that takes four times as long as the quickest; others have all their turns."""
+    slow, quick = partial(time.sleep, 0.004), partial(time.sleep, 0.0005)
+    contenders = {"ours": Contender(slow), "slow": Contender(slow, one_of_many=True)}
+    contenders["quick"] = Contender(quick, one_of_many=True)
+    times, _ = take_turns(contenders, 3, CPU, milliseconds=1.0)
+    assert {name: len(taken.eager) for name, taken in times.items()} == {"ours": 3, "slow": 1, "quick": 3}

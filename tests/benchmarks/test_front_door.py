@@ -11,7 +11,7 @@ import torch
 from benchmarks import front_door
 from benchmarks.clocks import Contender
 
-REHEARSAL = front_door.Setting(torch.device("cpu"), torch.float32, True, 1)
+REHEARSAL = front_door.Setting(torch.device("cpu"), torch.float32, True, 1, 1.0)
 
 
 def test_a_rehearsal_leaves_rows_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -65,3 +65,11 @@ def test_no_case_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureFix
     assert rows
     assert all("not begun" in row.error for row in rows)
     capsys.readouterr()
+
+
+def test_parts_compile_every_case_once(capsys: pytest.CaptureFixture[str]):
+    sections = ["host", "softmax"]
+    for part in range(2):
+        front_door.compile_part(REHEARSAL, sections, part, 2, 5.0)
+    wanted = [f"{case.section} {case.name}" for section in sections for case in front_door.SECTIONS[section](REHEARSAL)]
+    assert sorted(line.split(" s  ")[1] for line in capsys.readouterr().out.splitlines()) == sorted(wanted)
