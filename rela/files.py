@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,8 @@ from typing import Any
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(?P<state>part|new|old)")
 """The name of what is being written: .NAME.PROCESS.part for a file, .new for a folder, .old for the one it replaces."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of writing: no room on the disk, none left of a user's share, a file as large as it may be."""
 
 
 @contextlib.contextmanager
@@ -30,7 +33,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     partial = temporary(path, "part")
     try:
-        with held(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+        with naming(path), held(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC):
             remove_leftovers(path.parent, path.name)
             if path.is_file():
                 shutil.copymode(path, partial)
@@ -38,6 +41,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Within this, the error of a disk that is full names the path that was being written; by itself it has no name."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in FULL:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def is_written_into(path: str | Path) -> bool:
@@ -58,10 +72,8 @@ def is_written_into(path: str | Path) -> bool:
 
 
 def final_name(path: str | Path) -> Path:
-    """The path that a temporary one is to become; any other path as it is."""
-    path = Path(path)
-    match = TEMPORARY.fullmatch(path.name)
-    return path if match is None else path.with_name(match["name"])
+    """The path that a temporary one, or one in a temporary folder, is to become; any other path as it is."""
+    return Path(*(match["name"] if (match := TEMPORARY.fullmatch(part)) else part for part in Path(path).parts))
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -84,7 +96,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir()
-        with held(fresh, os.O_RDONLY):
+        with naming(path), held(fresh, os.O_RDONLY):
             remove_leftovers(path.parent, path.name)
             yield fresh
             replace_folder(fresh, path)

@@ -1,6 +1,7 @@
 """Files and folders are replaced whole or not at all, and nothing is left beside them."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,27 @@ def test_a_temporary_name_is_told_by_the_name_it_is_to_become(tmp_path):
         assert final_name(partial) == tmp_path / "a.txt"
         partial.write_text("text")
     assert final_name("a.txt") == Path("a.txt")
+    with replacing_folder(tmp_path / "model") as fresh:
+        assert final_name(fresh / "weights") == tmp_path / "model" / "weights"
+
+
+def test_on_a_full_disk_the_error_names_what_was_written(tmp_path):
+    """A limit on the size of files fails as a full disk does, without a name."""
+    (tmp_path / "text").write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/text'"):
+            write_text(tmp_path / "text", "x" * 200)
+        with (
+            pytest.raises(OSError, match=r"File too large: '.*/folder'"),
+            replacing_folder(tmp_path / "folder") as fresh,
+        ):
+            (fresh / "text").write_text("x" * 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "text").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 @pytest.mark.parametrize("before", [None, "old"])

@@ -77,6 +77,8 @@ def read_entry(line: bytes) -> dict[str, Any]:
     numbers = [entry[name] for name in ("shard", "rows")] if "shard" in entry else []
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("a number of a shard or of its rows is none")
+    if "shard" in entry and not isinstance(entry["file"], str):
+        raise ValueError("the name of a file is none")
     if not isinstance(entry.get("job", {}), dict):
         raise ValueError("the job is no object")
     return entry

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from rela.cluster.inputs import FileRange, Row, Shard, read_shard
 from rela.cluster.manifest import Manifest, open_manifest
 from rela.errors import RunFailed
-from rela.files import replacing
+from rela.files import checksum, replacing, synchronise
 from rela.progress import Progress
 
 Work = Callable[[Shard, list[Row]], bytes]
@@ -151,6 +151,7 @@ class WriteShard:
             name = f"part-{shard.number:06d}.{self.ending}"
             with replacing(folder / name) as partial:
                 partial.write_bytes(data)
+                synchronise(partial)  # its line of the manifest must not reach the disk before it
             return json.dumps({"file": name, "sha256": hashlib.sha256(data).hexdigest()}).encode()
 
         return write
@@ -186,10 +187,13 @@ def write_shards(
 
 
 def is_done(manifest: Manifest, shard: Shard) -> bool:
-    """Whether a shard is in the manifest and its file, or what is now called so, is there."""
+    """Whether a shard is in the manifest; its file must then be there, as it was written."""
     entry = manifest.done.get(shard.number)
     if entry is None:
         return False
-    if not (manifest.folder / entry["file"]).is_file():
-        raise ValueError(f"{manifest.folder / entry['file']} is gone; remove {manifest.folder} to begin again")
+    path = manifest.folder / entry["file"]
+    if not path.is_file():
+        raise ValueError(f"{path} is gone; remove {manifest.folder} to begin again")
+    if checksum(path) != entry.get("sha256"):
+        raise ValueError(f"{path} is not as it was written; remove {manifest.folder} to begin again")
     return True

@@ -66,7 +66,8 @@ class Measurable:
             else:
                 kept.append(number)
         if not kept:
-            raise ValueError(f"{source} and {target} have no pair that can be measured; {'; '.join(self.left_out[:1])}")
+            first = f"; {self.left_out[0]}" if self.left_out else ""
+            raise ValueError(f"{source} and {target} have no pair that can be measured{first}")
         return kept
 
     def problem(self, pair: tuple[str, str]) -> str:

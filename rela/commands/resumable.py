@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rela.files import checksum, is_written_into, lock, parse_json, write_text
+from rela.files import checksum, is_written_into, lock, naming, parse_json, write_text
 
 # Seconds between two records of how far the output is.
 SECONDS = 2.0
@@ -47,7 +47,7 @@ class ResumableOutput:
     @contextlib.contextmanager
     def opened(self, sources: Iterator[str]) -> Iterator[Callable[[str], None]]:
         """A writer of lines. Sources that are done are taken from `sources`; the output appears when the body ends."""
-        with open(self.partial, "a+b") as file:
+        with naming(self.partial), open(self.partial, "a+b") as file:
             lock(file.fileno(), f"{self.partial} is being written by another process")
             self.skip(sources)
             file.truncate(self.position.size)

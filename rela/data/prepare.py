@@ -37,7 +37,7 @@ from rela.data.shards import (
     vocabulary_path,
 )
 from rela.data.subwords import Subwords, pack_models, train_subwords
-from rela.files import checksum, held, remove_leftovers, synchronise, write_bytes
+from rela.files import checksum, held, naming, remove_leftovers, synchronise, write_bytes
 from rela.progress import Progress, no_progress
 
 
@@ -99,7 +99,7 @@ def prepare(
         check_given(subwords, config)
     directory = Path(config.directory)
     directory.mkdir(parents=True, exist_ok=True)
-    with locked(directory), empty_folder(directory / ".partial") as partial:
+    with naming(directory), locked(directory), empty_folder(directory / ".partial") as partial:
         corpora = list(find_corpora(config, partial))
         settings = {**settings_of(config), "subwords": subwords.sha256 if subwords else None}
         meta = reusable(directory, settings, corpora, force)

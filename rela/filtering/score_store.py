@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rela.files import lock, parse_json, write_text
+from rela.files import lock, naming, parse_json, write_text
 
 RECORD = np.dtype([("null_rate", "<f8"), ("log_prob", "<f8"), ("score", "<f8"), ("problem", "u1")])
 """One pair; the scores of a pair with a problem are NaN, and so is `score` where no detector was asked."""
@@ -73,6 +73,7 @@ class ScoreStore:
         """The writer of one process' part; a second writer of the same part is refused while the first lives."""
         name = f"part-{rank:04d}"
         with (
+            naming(self.folder),
             open(self.folder / f"{name}.scores", "ab") as scores,
             open(self.folder / f"{name}.journal", "ab") as journal,
         ):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rela.config import Config, from_dict, read_yaml, save_config
-from rela.files import replacing_folder
+from rela.files import final_name, replacing_folder
 from rela.model.transformer import Transformer
 
 WEIGHTS, CONFIG, SUBWORDS = "model.safetensors", "config.yaml", "subwords.model"
@@ -75,7 +75,7 @@ def save_weights(weights: dict[str, Tensor], path: Path, subwords: bytes | None 
         else:
             path.write_bytes(save(tensors, metadata))
     except SafetensorError as error:  # also what a full disk comes as
-        raise OSError(f"{path} could not be written: {error}") from None
+        raise OSError(f"{final_name(path)} could not be written: {error}") from None
 
 
 def is_utf8(path: Path) -> bool:

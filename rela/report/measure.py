@@ -61,6 +61,8 @@ def measure(
     """
     if not translators:
         raise ValueError("no model was given; wanted at least one")
+    if not text.pairs:
+        raise ValueError("the text has no sentence pair; wanted at least one")
     wanted = frozenset(parts) - (frozenset() if text.gold is not None else {ALIGNMENT})
     if len(text.pairs) < 2 and wanted & {SHUFFLED, DETECTION, EXAMPLES}:
         raise ValueError(f"{len(text.pairs)} sentence pairs; at least two are wanted, to shuffle them")

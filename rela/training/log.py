@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rela.files import naming
+
 BLOCK = 1 << 16
 
 
@@ -39,8 +41,9 @@ class TrainingLog:
             name: None if value in (math.inf, -math.inf) or value != value else value for name, value in values.items()
         }
         row = {"event": event, "step": step, "time": round(time.time(), 3), **values}
-        self.file.write(json.dumps(row) + "\n")
-        self.file.flush()
+        with naming(Path(self.file.name)):
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
         if self.board is not None:
             for name, value in values.items():
                 if isinstance(value, (int, float)):

@@ -47,7 +47,16 @@ def test_another_job_or_other_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["[" * 100_000, "3", '{"shard": 0}', '{"shard": [], "rows": 1}', '{"shard": 0, "rows": "1"}']
+    "line",
+    [
+        "[" * 100_000,
+        "3",
+        '{"shard": 0}',
+        '{"shard": [], "rows": 1}',
+        '{"shard": 0, "rows": "1"}',
+        '{"shard": 0, "rows": 1}',
+        '{"shard": 0, "rows": 1, "file": 3}',
+    ],
 )
 def test_a_damaged_line_is_refused(tmp_path, line):
     with open_manifest(tmp_path / "out", JOB) as manifest:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,7 +18,8 @@ import pytest
 
 from rela.cli import main
 from rela.cluster.inputs import read_shard, shards_of
-from rela.cluster.manifest import MANIFEST
+from rela.cluster.manifest import MANIFEST, open_manifest
+from rela.cluster.ray_data import Work, WriteShard, is_done
 from rela.commands.ray_jobs import CheckRows, ScoreRows, TranslateRows
 from rela.data.corpus import CorpusError
 from rela.filtering.score_corpus import score_block
@@ -179,6 +183,51 @@ def test_a_killed_worker_loses_nothing_and_brings_nothing_twice(place, cluster, 
     assert joined(out) == wanted
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize(("name", "sides"), [("translate", ["source"]), ("align", ["source", "target"])])
+def test_a_killed_driver_loses_nothing_and_its_workers_end(place, tmp_path, name, sides):
+    """The command itself is killed again and again: as it starts, and after some more shards each time."""
+    command = [name, place / "model", *(place / side for side in sides), "--device", "cpu"]
+    run(*command, "--out", tmp_path / "one")
+    wanted = (tmp_path / "one").read_text(encoding="utf-8")
+    out, mark = tmp_path / "out", f"killed-{os.getpid()}-{name}"
+    line = [sys.executable, "-m", "rela", *command, "--out", out, "--on", "ray", "--workers", 2, "--shard-lines", 1]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment |= {"PYTHONPATH": str(Path(__file__).parents[2]), "RELA_TEST_MARK": mark}
+    done: set[int] = set()
+    for more in (0, 2, 30):
+        driver = subprocess.Popen([str(word) for word in line], env=environment, stdout=subprocess.DEVNULL)
+        while driver.poll() is None and len(list(out.glob("part-*"))) < len(done) + more:
+            time.sleep(0.01)
+        if not more:
+            time.sleep(1.0)
+        driver.kill()
+        assert driver.wait() == -signal.SIGKILL, "it ended before it was killed"
+        manifest = (out / MANIFEST).read_bytes().split(b"\n")[:-1] if (out / MANIFEST).exists() else []
+        assert done <= set(shard_numbers_of(manifest))
+        done = set(shard_numbers_of(manifest))
+        deadline = time.monotonic() + 60
+        while workers_with(mark) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not workers_with(mark), "workers end with the driver"
+    before = {number: (out / f"part-{number:06d}.txt").stat().st_mtime_ns for number in done}
+    subprocess.run([str(word) for word in line], env=environment, stdout=subprocess.DEVNULL, check=True)
+    assert joined(out) == wanted
+    assert sorted(shard_numbers(out)) == list(range(150))
+    assert {number: (out / f"part-{number:06d}.txt").stat().st_mtime_ns for number in done} == before
+    assert {path.name for path in out.iterdir()} == {MANIFEST, *(f"part-{n:06d}.txt" for n in range(150))}
+
+
+def workers_with(mark: str) -> list[int]:
+    """The actors of Ray Data with this text in their environment; agents of Ray may outlive them by a minute."""
+    found = []
+    for process in worker_processes():
+        with contextlib.suppress(OSError):  # it has ended
+            if mark.encode() in Path(f"/proc/{process}/environ").read_bytes():
+                found.append(process)
+    return found
+
+
 def shard_numbers_of(lines: list[bytes]) -> list[int]:
     return [entry["shard"] for entry in map(json.loads, lines) if "shard" in entry]
 
@@ -223,6 +272,32 @@ def test_a_worker_checks_as_the_command_does(place, tmp_path, format):
     shard = shards_of(texts, 6)[1]
     with pytest.raises(CorpusError, match=r"target, line 8: "):
         work(shard, [(b"a", b"b"), (b"a", b"\xff")])
+
+
+def test_a_shard_is_done_if_its_file_is_as_it_was_written(place, tmp_path):
+    (shard,) = shards_of([place / "source"], 150)
+    written = json.loads(WriteShard(Copied(), str(tmp_path), "txt").start()(shard, [(b"a",)]))
+    with open_manifest(tmp_path / "shards", {}) as manifest:
+        (tmp_path / written["file"]).rename(path := tmp_path / "shards" / written["file"])
+        assert not is_done(manifest, shard)
+        manifest.add({"shard": 0, "rows": 1, **written})
+        assert is_done(manifest, shard)
+        path.write_bytes(b"")
+        with pytest.raises(ValueError, match=r"part-000000.txt is not as it was written; remove"):
+            is_done(manifest, shard)
+        path.unlink()
+        with pytest.raises(ValueError, match=r"part-000000.txt is gone; remove"):
+            is_done(manifest, shard)
+
+
+class Copied:
+    """A job that gives the text back."""
+
+    def describe(self) -> dict[str, str]:
+        return {}
+
+    def start(self) -> Work:
+        return lambda shard, rows: b"".join(cell or b"" for row in rows for cell in row)
 
 
 def test_what_ray_cannot_serve_is_one_line(place, tmp_path, capsys):

@@ -73,6 +73,8 @@ def test_what_cannot_be_measured_is_said(toy):
     models = {"m": tiny_translator()}
     with pytest.raises(ValueError, match="no model"):
         measure({}, ParallelText(toy_pairs(3)))
+    with pytest.raises(ValueError, match="the text has no sentence pair"):
+        measure(models, ParallelText([]), {TRUE})
     with pytest.raises(ValueError, match="1 sentence pairs; at least two"):
         measure(models, ParallelText(toy_pairs(1)))
     far = GoldLinks(frozenset({(90, 1)}), frozenset({(90, 1)}))
