@@ -40,8 +40,13 @@ class Cell:
 
     @property
     def count(self) -> str:
-        """How many runs the figures are the mean of."""
+        """How many runs the scores are the mean of."""
         return f"{len(self.finished)} of {self.wanted}"
+
+    @property
+    def analysed_count(self) -> str:
+        """How many runs the measures of attention are the mean of."""
+        return f"{len(self.analysed)} of {self.wanted}"
 
     def values(self, figure: Figure) -> list[float]:
         """A figure of each run that has it."""

@@ -167,7 +167,7 @@ def table_5(load: Load) -> str:
         columns = [(way, name) for way in ("normal", "shifted") for name in ("aol", "aoh")]
         ours = [cell.text(error_rate(way, name)) for way, name in columns]
         both = [f"{own} ({theirs:.2f})" for own, theirs in zip(ours, published, strict=True)]
-        lines.append([paper.NAMES[kind], *both, cell.count])
+        lines.append([paper.NAMES[kind], *both, cell.analysed_count])
     return markdown(["attention", "normal AoL", "normal AoH", "shifted AoL", "shifted AoH", "runs"], lines)
 
 
@@ -177,7 +177,7 @@ def alignment(load: Load) -> str:
     lines = []
     for name, cell in named_settings(load("table1")):
         ours = [cell.text(error_rate(way, best, "aer")) for way, best in columns]
-        lines.append([name, *ours, cell.count])
+        lines.append([name, *ours, cell.analysed_count])
     head = ["attention", "best head, normal", "best head, shifted", "best layer, normal", "best layer, shifted", "runs"]
     return markdown(head, lines)
 
@@ -189,9 +189,9 @@ def attention(load: Load) -> str:
         sparsity = [cell.text(over_layers("sparsity", type), 3) for type in TYPES]
         nulls = [cell.text(over_layers(measure, "cross"), 3) for measure in ("null_rate", "null_rate_shuffled")]
         others = [cell.text(null_rate_auroc, 3), cell.text(over_layers("sink_mass", "cross"), 3)]
-        lines.append([name, *sparsity, *nulls, *others])
+        lines.append([name, *sparsity, *nulls, *others, cell.analysed_count])
     head = ["attention", "sparsity: encoder", "decoder", "cross", "null rate of cross attention", "on shuffled pairs"]
-    return markdown([*head, "AUROC of the null rate", "attention on `</s>`"], lines)
+    return markdown([*head, "AUROC of the null rate", "attention on `</s>`", "runs"], lines)
 
 
 def null_rate_auroc(row: Row) -> float | None:
@@ -221,7 +221,7 @@ def table_6(load: Load) -> str:
         cell = cells[MAIN, kind]
         ours = [cell.text(over_layers("diversity", temperature, type)) for type in TYPES]
         both = [f"{own} ({theirs:.2f})" for own, theirs in zip(ours, published, strict=True)]
-        lines.append([paper.NAMES[kind], temperature, *both, cell.count])
+        lines.append([paper.NAMES[kind], temperature, *both, cell.analysed_count])
     return markdown(["attention", "τ", *TYPES, "runs"], lines)
 
 
@@ -243,10 +243,11 @@ def variations(load: Load, experiment: str) -> str:
             sparsity = [cell.text(over_layers("sparsity", type)) for type in TYPES]
             nulls = [cell.text(over_layers(measure, "cross"), 3) for measure in ("null_rate", "null_rate_shuffled")]
             aer = cell.text(error_rate("shifted", "best_head", "aer"))
-            line = [task, name, *scores, cell.against(softmax, validation_nll, 3), aer, *sparsity, *nulls, cell.count]
+            line = [task, name, *scores, cell.against(softmax, validation_nll, 3), aer, *sparsity, *nulls]
+            line += [cell.count, cell.analysed_count]
             lines.append(line)
     head = ["task", "variation", *tests, "validation nll", "AER, best head, shifted", "sparsity: encoder", "decoder"]
-    return markdown([*head, "cross", "null rate", "on shuffled pairs", "runs"], lines)
+    return markdown([*head, "cross", "null rate", "on shuffled pairs", "runs", "analysed"], lines)
 
 
 TABLES: dict[str, Callable[[Load], str]] = {

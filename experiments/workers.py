@@ -1,7 +1,7 @@
 """Several processes that share the runs of a grid and one device.
 
-One Transformer base does not fill an H200, so several at once do more steps a second than one alone. Each process goes
-through the whole grid and takes the runs that no other one has claimed.
+A run leaves the device idle while it starts, compiles, evaluates and analyses; another one trains meanwhile. Each
+process goes through the whole grid and takes the runs that no other one has claimed.
 """
 
 from __future__ import annotations
