@@ -42,7 +42,8 @@ def all_pairs(options: argparse.Namespace) -> tuple[list[tuple[str, str]], int]:
     """The test pairs, then the training pairs; and how many are test pairs."""
     test = [(normalised(a), normalised(b)) for a, b in read_pairs(options.source, options.target, "raise")]
     train: Iterator[tuple[str, str]] = read_pairs(options.train_source, options.train_target, "skip")
-    more = [(normalised(tokenised(a)), normalised(tokenised(b))) for a, b in islice(train, options.limit)]
+    words = str if options.train_tokenised else tokenised
+    more = [(normalised(words(a)), normalised(words(b))) for a, b in islice(train, options.limit)]
     return test + more, len(test)
 
 
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("train-source", "train-target", "source", "target", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--train-tokenised", action="store_true", help="training text has its words between spaces")
     parser.add_argument("--limit", type=int, help="use the first so many training pairs")
     parser.add_argument("--model", type=int, default=3, help="1: IBM 1, 2: with HMM, 3: with fertility")
     options = parser.parse_args(arguments)

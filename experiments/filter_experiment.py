@@ -6,11 +6,12 @@
         --test-source test.en --test-target test.de
 
 `plant` makes 20 % of the pairs noisy: shuffled, wrong language, insertion, omission, repetition and copy in equal
-parts. `rank` scores all pairs in one pass with a calibrated model (`rela check --calibrate`), says how many of the
-worst 5 % and 20 % were planted, and writes the 80 % that each rule keeps. `train` trains the base config on each of
-these, on everything (`none`) and on what was not planted (`oracle`), and scores BLEU. Each step goes on where it
-stopped. `score --process 0 --processes 4` scores a quarter of the blocks, so that four processes can share the work
-before `rank`; `train --rule NAME` trains one model, so that several can be trained at once or one after another.
+parts. It writes everything (`none`), what was not planted (`oracle`) and the 80 % that the length ratio keeps. `rank`
+scores all pairs in one pass with a calibrated model (`rela check --calibrate`), says how many of the worst 5 % and 20 %
+were planted, and writes the 80 % that each score keeps. `train` trains the base config on each of these, translates a
+test set and scores BLEU. Each step goes on where it stopped. `score --process 0 --processes 4` scores a quarter of the
+blocks, so that four processes can share the work before `rank`; `train --rule NAME` trains one model, so that several
+can be trained at once, those that need no scores before there are any.
 """
 
 from __future__ import annotations
@@ -125,6 +126,13 @@ def precision_rows(found: dict[str, NDArray[np.float64]], kinds: Sequence[str]) 
     return rows
 
 
+def write_kept(pairs: Sequence[Pair], rule: str, values: NDArray[np.float64], options: argparse.Namespace) -> None:
+    """Write the pairs that a rule keeps, in order: all but the worst share."""
+    count = round((1 - options.share) * len(pairs))
+    lines = np.sort(np.argsort(values, kind="stable")[:count]).tolist()
+    write_pairs((pairs[i] for i in lines), options.out / f"kept-{rule}")
+
+
 def do_plant(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     pairs = list(islice(read_pairs(options.source, options.target, "skip"), options.limit))
@@ -132,6 +140,9 @@ def do_plant(options: argparse.Namespace) -> None:
     made, kinds = plant(pairs, options.share, options.seed, [line for line in other if line.split()])
     write_pairs(made, options.out / "noisy")
     write_text(options.out / "noisy.kinds", "".join(f"{kind}\n" for kind in kinds))
+    write_pairs(made, options.out / "kept-none")
+    write_pairs((pair for pair, kind in zip(made, kinds, strict=True) if not kind), options.out / "kept-oracle")
+    write_kept(made, "length-ratio", length_badness(made), options)
     print(f"{options.out}: {len(pairs):,} pairs, {sum(map(bool, kinds)):,} of them made noisy")
 
 
@@ -149,12 +160,8 @@ def do_rank(options: argparse.Namespace) -> None:
     for row in rows:
         print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else value for name, value in row.items()))
     write_text(options.out / "precision.json", json.dumps(rows, indent=1))
-    count = round((1 - options.share) * len(pairs))
-    kept = {rule: np.sort(np.argsort(values, kind="stable")[:count]).tolist() for rule, values in found.items()}
-    kept["none"] = list(range(len(pairs)))
-    kept["oracle"] = [i for i, kind in enumerate(kinds) if not kind]
-    for rule, lines in kept.items():
-        write_pairs((pairs[i] for i in lines), options.out / f"kept-{rule}")
+    for rule, values in found.items():
+        write_kept(pairs, rule, values, options)
 
 
 def do_train(options: argparse.Namespace) -> None:
@@ -165,18 +172,21 @@ def do_train(options: argparse.Namespace) -> None:
         data = dataclasses.replace(
             config.data, train=(CorpusConfig(source, target),), directory=str(options.out / f"prepared-{rule}")
         )
-        directory = options.out / f"run-{rule}"
+        name = f"{rule}-{config.train.seed}"
+        directory = options.out / f"run-{name}"
         train = dataclasses.replace(config.train, directory=str(directory))
-        path = options.out / f"{rule}.yaml"
+        path = options.out / f"{name}.yaml"
         save_config(dataclasses.replace(config, data=data, train=train), path)
         for command in (["prepare", str(path)], ["train", "--quiet", str(path)]):
             subprocess.run([sys.executable, "-m", "rela", *command], check=True, stdout=subprocess.DEVNULL)
         translator = Translator.load(directory / "model", options.device)
-        score = bleu(translator.translate(sources), references, force=True)
-        facts = {"pairs": sum(1 for _ in read_lines(source)), "steps": config.train.steps}
+        translations = translator.translate(sources)
+        write_text(options.out / f"test-{name}", "".join(f"{line}\n" for line in translations))
+        score = bleu(translations, references, force=True)
+        facts = {"pairs": sum(1 for _ in read_lines(source)), "steps": config.train.steps, "seed": config.train.seed}
         row = {"rule": rule, **facts, "bleu": score.value, "signature": score.signature}
-        write_text(options.out / f"bleu-{rule}.json", json.dumps(row))
-        print(f"{rule}: BLEU {score.value:.2f}", flush=True)
+        write_text(options.out / f"bleu-{name}.json", json.dumps(row))
+        print(f"{name}: BLEU {score.value:.2f}", flush=True)
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(options.out.glob("bleu-*.json"))]
     write_text(options.out / "bleu.json", json.dumps(rows, indent=1))
 

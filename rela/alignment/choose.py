@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -54,7 +54,8 @@ class AlignmentChoice:
 
     def word_matrix(self, record: AttentionRecord) -> Tensor:
         """[T', S'], the weight of each source word for each target word."""
-        return self.combine(word_weights(record, self.shifted)[self.layer])
+        layer = replace(record, weights=record.weights[self.layer : self.layer + 1])
+        return self.combine(word_weights(layer, self.shifted)[0])
 
     def links(self, record: AttentionRecord) -> frozenset[Link]:
         """The links of one sentence pair: each target word to the source word it weighs most."""
