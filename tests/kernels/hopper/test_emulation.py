@@ -1,12 +1,14 @@
 """The Hopper kernels' own code, run in plain Python: right numbers, and no warp that waits for ever."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 pytest.importorskip("triton.experimental.gluon")
 
+from rela.attention import paths
+from rela.kernels import launch
 from rela.kernels.attention.problem import Problem, ceil_div
 from rela.kernels.hopper import backward as hopper_backward
 from rela.kernels.hopper import (
@@ -23,6 +25,7 @@ from rela.kernels.hopper import (
 from rela.kernels.hopper import dispatch as hopper
 from rela.kernels.hopper import forward as hopper_forward
 from rela.kernels.hopper.tables import addressable_bias, intervals, mask_words
+from tests.kernels.attention.combinations import STRUCTURES, Structure, assert_structure
 from tests.kernels.exactness import reference, seen_by
 from tests.kernels.hopper.emulation import Emulation
 
@@ -145,3 +148,23 @@ def test_a_kernel_that_waits_for_ever_is_an_error(monkeypatch):
     launch = hopper_forward.launch(problem, out, hopper.forward_tiles(problem))
     with pytest.raises(TimeoutError, match="waits for ever"):
         emulation.run(hopper_forward.forward_kernel, 1, *launch)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("structure", [each for each in STRUCTURES if each.on_hopper], ids=str)
+def test_public_calls_on_the_emulated_kernels(structure: Structure, calls: list[str], monkeypatch: pytest.MonkeyPatch):
+    """All between `rela.attend` and a launch, too: plans, tables and their order; in float16, the interpreter's."""
+    true, launched = paths.why_not_fused, launch.Launch.__call__
+
+    def emulated_launch(self: launch.Launch, *arguments: object) -> None:
+        if not self.tiles:
+            return launched(self, *arguments)
+        return Emulation(MODULES).run(
+            self.kernel, self.grid[0], launch.described(arguments, self.tiles), self.constants
+        )
+
+    monkeypatch.setattr(paths, "why_not_fused", lambda call: true(call._replace(device="cuda")))
+    monkeypatch.setattr(hopper, "available", lambda device: True)
+    monkeypatch.setattr(launch.Launch, "__call__", emulated_launch)
+    served = assert_structure(replace(structure, dtype=torch.float16), range(2))
+    assert calls == [name for who in served if who == "hopper" for name in ("forward", "backward")]
