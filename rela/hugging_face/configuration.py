@@ -45,6 +45,8 @@ class RelaConfig(PreTrainedConfig):
     max_position_embeddings: int = 1024
     experiment: dict[str, Any] | None = None
     """The sections data, train and decode of the model's config.yaml, so that it can be written again."""
+    subwords_sha256: str | None = None
+    """The hash of the subword model that the weights were trained with; older versions wrote none."""
     is_encoder_decoder: bool = True
     use_cache: bool = True
     pad_token_id: int = PAD

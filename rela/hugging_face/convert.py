@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from rela.model.folder import SUBWORDS, ModelFolderError, is_replaceable, load_f
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
+
+    from rela.hugging_face.configuration import RelaConfig
 
 CARD = "README.md"
 
@@ -29,6 +32,8 @@ def require_transformers() -> None:
 def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
     """The folder `out`, which `AutoModelForSeq2SeqLM.from_pretrained` loads, made from a model folder of ours."""
     require_transformers()
+    from safetensors import SafetensorError
+
     from rela.hugging_face.configuration import RelaConfig
     from rela.hugging_face.model import RelaForConditionalGeneration
     from rela.hugging_face.tokenizer import RelaTokenizer
@@ -42,8 +47,12 @@ def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
     model.generation_config = generation_config(config)
     tokenizer = RelaTokenizer(folder / SUBWORDS, model_max_length=config.model.max_length)
     out.parent.mkdir(parents=True, exist_ok=True)
+    model.config.subwords_sha256 = hashlib.sha256(subwords).hexdigest()
     with replacing_folder(out) as fresh:
-        model.save_pretrained(fresh)
+        try:
+            model.save_pretrained(fresh)
+        except SafetensorError as error:  # what a full disk comes as
+            raise OSError(f"{out} could not be written: {error}") from None
         tokenizer.save_pretrained(fresh)
         if (folder / CARD).is_file():
             (fresh / CARD).write_bytes((folder / CARD).read_bytes())
@@ -53,10 +62,6 @@ def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
 def from_hugging_face(folder: str | Path, out: str | Path) -> Path:
     """The model folder `out` of ours, made from one that `transformers` saved."""
     require_transformers()
-    import torch
-
-    from rela.hugging_face.model import RelaForConditionalGeneration
-
     folder, out = Path(folder), Path(out)
     check_free(out)
     kind = model_type(folder)
@@ -66,11 +71,54 @@ def from_hugging_face(folder: str | Path, out: str | Path) -> Path:
         )
     if not (folder / SUBWORDS).is_file():
         raise ModelFolderError(f"{folder} has no {SUBWORDS}; wanted the tokenizer saved beside the model")
-    model = RelaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    save_folder(out, model.config.to_rela(), unique_weights(model.to_rela()), (folder / SUBWORDS).read_bytes())
+    subwords = Subwords.load(folder / SUBWORDS)
+    model = load_whole(folder)
+    check_subwords(folder, subwords, model.config)
+    save_folder(out, model.config.to_rela(), unique_weights(model.to_rela()), subwords.model)
     if (folder / CARD).is_file():
         (out / CARD).write_bytes((folder / CARD).read_bytes())
     return out
+
+
+def load_whole(folder: Path) -> Any:
+    """The model of a folder of `transformers`, which by itself puts random numbers where a tensor is missing."""
+    import torch
+    from safetensors import SafetensorError
+    from transformers.utils import logging
+
+    from rela.hugging_face.model import RelaForConditionalGeneration
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # its report of what is missing; ours is an error of one line
+    try:
+        model, report = RelaForConditionalGeneration.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    except SafetensorError as error:
+        raise ModelFolderError(f"the weights of {folder} are damaged or truncated: {error}") from None
+    finally:
+        logging.set_verbosity(verbosity)
+    for problem, names in report.items():
+        if names:
+            kind = problem.replace("_", " ").removesuffix(" keys")
+            raise ModelFolderError(f"{folder} does not fit its config.json: {kind} {min(map(str, names))}")
+    for name, tensor in model.state_dict().items():
+        if not bool(tensor.isfinite().all()):
+            raise ModelFolderError(f"{folder}: {name} holds values that are no finite numbers")
+    return model
+
+
+def check_subwords(folder: Path, subwords: Subwords, config: RelaConfig) -> None:
+    """Refuse a subword model that is not the one of the weights."""
+    path, size = folder / SUBWORDS, subwords.size
+    if size != config.vocab_size:
+        raise ModelFolderError(f"{path} has {size} subwords; the model wants {config.vocab_size}")
+    if config.subwords_sha256 not in (None, subwords.sha256):
+        raise ModelFolderError(f"{path} is not the subword model that the weights were trained with")
 
 
 def model_type(folder: Path) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import rela
-from rela.data.subwords import pack_models
+from rela.data.subwords import pack_models, train_subwords
 from rela.decoding.translate import Translator
 from rela.hugging_face.convert import from_hugging_face, generation_config, to_hugging_face
 from rela.model.folder import ModelFolderError
-from tests.tiny_models import subwords, tiny_folder, tiny_translator
+from tests.tiny_models import subwords, tiny_folder, tiny_translator, toy_pairs
 
 transformers = pytest.importorskip("transformers")
 
@@ -59,6 +61,64 @@ def test_only_our_models_come_back(folders: tuple[Path, Path], tmp_path: Path):
         from_hugging_face(tmp_path, tmp_path / "out")
     with pytest.raises(ModelFolderError, match="is there and is no model folder"):
         to_hugging_face(folders[0], tmp_path)
+
+
+def drop(tensors: dict[str, torch.Tensor], name: str) -> None:
+    del tensors[name]
+
+
+def cut(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors[name] = tensors[name][:-1].contiguous()
+
+
+def add(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors["other"] = tensors[name].clone()
+
+
+def spoil(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors[name][0] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop, r"theirs does not fit its config.json: missing encoder.layers.0.feed_forward"),
+        (cut, r"theirs does not fit its config.json: mismatched .*encoder.layers.0.feed_forward"),
+        (add, r"theirs does not fit its config.json: unexpected other"),
+        (spoil, r"theirs: encoder.layers.0.feed_forward.*holds values that are no finite numbers"),
+    ],
+)
+def test_weights_that_are_not_whole_are_refused(folders: tuple[Path, Path], tmp_path: Path, change, message):
+    """By itself transformers puts random numbers where a tensor is missing."""
+    theirs = shutil.copytree(folders[1], tmp_path / "theirs")
+    tensors = load_file(theirs / "model.safetensors")
+    change(tensors, next(name for name in tensors if name.startswith("encoder.layers.0.feed_forward")))
+    save_file(tensors, theirs / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelFolderError, match=message):
+        from_hugging_face(theirs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_weights_pickles_and_foreign_subwords_are_refused(folders: tuple[Path, Path], tmp_path: Path):
+    theirs = shutil.copytree(folders[1], tmp_path / "theirs")
+    weights, pieces = theirs / "model.safetensors", theirs / "subwords.model"
+    own, text = pieces.read_bytes(), [target for _, target in toy_pairs(200)]
+    for data, message in (
+        (b"no model", r"subwords\.model: these 8 bytes are no SentencePiece model"),
+        (train_subwords(text, 200).model, r"subwords\.model has 200 subwords; the model wants 300"),
+        (train_subwords(text, 300).model, r"is not the subword model that the weights were trained with"),
+    ):
+        pieces.write_bytes(data)
+        with pytest.raises(ValueError, match=message):
+            from_hugging_face(theirs, tmp_path / "out")
+    pieces.write_bytes(own)
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelFolderError, match=r"the weights of .*theirs are damaged or truncated"):
+        from_hugging_face(theirs, tmp_path / "out")
+    weights.unlink()
+    torch.save({}, theirs / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        from_hugging_face(theirs, tmp_path / "out")
 
 
 def test_search_never_writes_what_ours_does_not():
