@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
+from math import log
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from experiments.grid import AnalysisText, Gold, Task
+from rela.analysis.capture import capture
 from rela.analysis.links import AlignmentByHead
+from rela.analysis.nulls import null_rows
 from rela.data.corpus import read_lines, read_pairs
 from rela.decoding.translate import Translator
 from rela.evaluation.link_files import read_links
@@ -18,6 +23,8 @@ from rela.report.measure import ModelReport, measure
 from rela.report.parallel_text import ParallelText
 
 WAYS = {"normal": False, "shifted": True}
+PROBABLE = 0.5
+"""A target token is probable if the model gives it at least this probability."""
 
 
 def scores(translator: Translator, task: Task, data: Path, limit: int | None = None) -> dict[str, Any]:
@@ -48,7 +55,31 @@ def attention(
     tokenised = gold is not None and gold.tokenised
     measured = ParallelText(pairs, links, gold_pairs, gold_tokenised=tokenised, noise={})
     report = measure({"model": translator}, measured, examples=0)
-    return {"pairs": len(pairs), "gold": None if links is None else len(links), **numbers(report.models["model"])}
+    by_probability = {
+        "true": null_rate_by_probability(translator, pairs),
+        "shuffled": null_rate_by_probability(translator, measured.shuffled),
+    }
+    return {
+        "pairs": len(pairs),
+        "gold": None if links is None else len(links),
+        **numbers(report.models["model"]),
+        "null_rate_by_probability": by_probability,
+    }
+
+
+def null_rate_by_probability(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Null rate of cross attention by layer, apart for tokens the model finds probable and for the others."""
+    sources, targets = zip(*pairs, strict=True)
+    scored = translator.score(sources, targets)
+    nulls, probable = [], []
+    for records, score in zip(capture(translator, pairs, ("cross",)), scored, strict=True):
+        nulls.append(null_rows(records["cross"]).double().mean(dim=1).cpu())  # [L, T]
+        probable.append(torch.tensor(score.log_probs) >= log(PROBABLE))  # [T]
+    rates, chosen = torch.cat(nulls, dim=1), torch.cat(probable)
+    found: dict[str, Any] = {"tokens": chosen.numel(), "probable_tokens": int(chosen.sum())}
+    for name, tokens in (("probable", chosen), ("improbable", ~chosen)):
+        found[name] = rounded(rates[:, tokens].mean(dim=1)) if tokens.any() else None
+    return found
 
 
 def gold_text(gold: Gold, data: Path) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ def measured(row: Row, *names: str) -> Any:
     """A measure of section 5.2 by its names, such as ("sparsity", "cross"); None where it was not taken."""
     value: Any = row["analysis"]
     for name in names:
-        value = None if value is None else value[name]
+        value = None if value is None else value.get(name)  # older rows have fewer measures
     return value
 
 
@@ -210,6 +210,10 @@ def null_rate_by_layer(load: Load) -> str:
     lines = []
     for name, measure in (("true pairs", "null_rate"), ("shuffled pairs", "null_rate_shuffled")):
         lines.append([name, *(cell.text(at_layer(i, measure, "cross"), 3) for i in range(layers))])
+    for pairs in ("true", "shuffled"):
+        for tokens in ("probable", "improbable"):
+            figures = [at_layer(i, "null_rate_by_probability", pairs, tokens) for i in range(layers)]
+            lines.append([f"{pairs} pairs, {tokens} tokens", *(cell.text(figure, 3) for figure in figures)])
     return markdown(["null rate, cross attention", *(f"layer {i + 1}" for i in range(layers))], lines)
 
 

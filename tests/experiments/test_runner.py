@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from experiments import runner
 from experiments.grid import Grid
@@ -50,6 +51,13 @@ def test_a_grid_from_start_to_end(make_grid: MakeGrid, options: Options, now: fl
     assert rela["parameters"] > softmax["parameters"]  # the gates
     assert all(value > 0 for value in rela["analysis"]["sparsity"]["cross"])
     assert softmax["analysis"]["sparsity"]["cross"] == softmax["analysis"]["null_rate"]["cross"] == [0.0, 0.0]
+    for pairs, whole in (("true", "null_rate"), ("shuffled", "null_rate_shuffled")):
+        found = rela["analysis"]["null_rate_by_probability"][pairs]
+        counts = {"probable": found["probable_tokens"], "improbable": found["tokens"] - found["probable_tokens"]}
+        nulls = [counts[name] * torch.tensor(found[name]) for name in counts if counts[name]]
+        torch.testing.assert_close(
+            sum(nulls) / found["tokens"], torch.tensor(rela["analysis"][whole]["cross"]), atol=2e-6, rtol=0
+        )  # rates are rounded to six digits
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [".claims"]  # weights are not kept …
     kept = tmp_path / "kept/toy-toy-rela-g-1"
     assert Translator.load(kept, "cpu").translate(["the dog sleeps ."])  # … but for a small copy, if asked for
