@@ -51,7 +51,7 @@ def translate_file(passages: Any, source: Path | None, out: Path | None, kind: s
         return
     name = "standard input" if source is None else source
     try:
-        translated = translate_document(read_document(source), kind, passages)
+        translated = translate_document(read_document(source, kind), kind, passages)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     write_whole(out, translated)

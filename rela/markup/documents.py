@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from rela.markup.html_files import html_tokens
 from rela.markup.markdown_files import markdown_tokens
 from rela.markup.plain_files import plain_tokens
 from rela.markup.subtitles import subtitle_document
-from rela.markup.tokens import BREAK, Block, Document, Token, parts_of
+from rela.markup.tokens import BREAK, Block, Document, Token, parts_of, split_lines
 from rela.markup.translate import PassageTranslator
 from rela.markup.xml_files import xml_tokens
 
@@ -36,7 +37,7 @@ def plain_document(text: str) -> Document:
 def tagged_document(text: str) -> Document:
     """Lines that may hold tags of HTML: a line comes out as a line."""
     tokens: list[Token] = []
-    for line in text.splitlines(keepends=True):
+    for line in split_lines(text):
         content = line.rstrip("\r\n")
         tokens += [*html_tokens(content), Token(BREAK, line[len(content) :])]
     return Document([Block(list(parts_of(tokens, add_escaped)))], escape)
@@ -62,6 +63,15 @@ ENDINGS = {
     ".po": "po",
 }
 """Formats by ending; .txt is not among them, since a plain text may be a corpus of a sentence a line."""
+BYTE_ORDER_MARK = "\ufeff"
+DECLARATIONS = {
+    "html": re.compile(
+        r"<meta\s[^>]*charset\s*=\s*[\"']?([\w.:-]+)|^\s*<\?xml\s[^>]*encoding\s*=\s*[\"']([\w.:-]+)", re.I
+    ),
+    "xml": re.compile(r"^\s*<\?xml\s[^>]*encoding\s*=\s*[\"']([\w.:-]+)"),
+    "po": re.compile(r'^"Content-Type:[^"\n]*charset=([\w.:-]+)', re.M | re.I),
+}
+"""Where a document of a format says which encoding it is in."""
 
 
 def format_of(path: str | Path) -> str | None:
@@ -73,7 +83,9 @@ def parse_document(text: str, format: str) -> Document:
     """A document of a format of FORMATS."""
     if format not in FORMATS:
         raise ValueError(f"the document's format is {format!r}; wanted one of {', '.join(FORMATS)}")
-    return FORMATS[format](text)
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    document = FORMATS[format](text.removeprefix(mark))
+    return Document([mark, *document.blocks], document.escape) if mark else document
 
 
 def translate_document(text: str, format: str, translator: PassageTranslator) -> str:
@@ -82,11 +94,19 @@ def translate_document(text: str, format: str, translator: PassageTranslator) ->
     return document.fill(translator.translate(document.passages, document.escape))
 
 
-def read_document(path: str | Path | None) -> str:
-    """The text of a file in UTF-8, or of the standard input, line ends as they are; a mark of byte order stays."""
+def read_document(path: str | Path | None, format: str) -> str:
+    """The text of a file in UTF-8, or of the standard input, line ends as they are; a mark of byte order stays.
+
+    One that declares another encoding is refused: a reader would take the translation's letters for others.
+    """
     data = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
     try:
-        return data.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ValueError(f"line {line}: not UTF-8") from None
+    declared = DECLARATIONS[format].search(text.removeprefix(BYTE_ORDER_MARK)) if format in DECLARATIONS else None
+    encoding = next(filter(None, declared.groups())) if declared else "utf-8"
+    if encoding.lower() not in ("utf-8", "utf8"):
+        raise ValueError(f"the document declares the encoding {encoding}; wanted a file in UTF-8 that says so")
+    return text

@@ -35,7 +35,7 @@ def html_tokens(text: str) -> list[Token]:
     for (start, kind, name, length), (end, *_) in pairwise([*places, (len(text), "", "", 0)]):
         if end <= start:
             continue
-        split = start + length if kind == TEXT else end
+        split = min(start + length, end) if kind == TEXT else end
         tokens.append(Token(kind, text[start:split], name))
         if split < end:  # something the parser did not speak of
             tokens.append(Token(POINT, text[split:end]))
@@ -69,7 +69,7 @@ class Tokeniser(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
-        kept = values.get("translate") == "no" or "notranslate" in (values.get("class") or "").split()
+        kept = (values.get("translate") or "").lower() == "no" or "notranslate" in (values.get("class") or "").split()
         if tag in VOID:
             self.note(POINT if tag in INLINE_POINTS else BREAK, tag)
         elif tag in UNTOUCHED or (kept and tag not in INLINE):

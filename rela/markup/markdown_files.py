@@ -1,4 +1,4 @@
-"""Markdown: prose is translated, its markers, code, addresses and HTML blocks stay.
+"""Markdown: prose is translated, its markers, code, formulas, addresses and HTML blocks stay.
 
 The lines of a paragraph become one line, which Markdown reads the same; breaks that Markdown shows stay.
 """
@@ -6,43 +6,44 @@ The lines of a paragraph become one line, which Markdown reads the same; breaks 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from rela.markup.tokens import BREAK, CLOSE, OPEN, POINT, TEXT, Token
+from rela.markup.markdown_inline import find_labels, inline_tokens
+from rela.markup.tokens import BREAK, Token, split_lines
 
-FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
-PREFIX = re.compile(r"\s*(?:(?:>\s?)+|(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?)+|\s{0,3}#{1,6}\s+|\s+")
-NEW_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s)|\s{0,3}(?:```|~~~)|\s*\|")
+FENCE = re.compile(r"(?P<quote>(?:\s*>)*)(?P<indent>\s*)(?:(?:[-*+]|\d{1,9}[.)])\s+)?(?P<ticks>```+(?!.*`)|~~~+)")
+FOOTNOTE = r"\s{0,3}\[\^[^\]]+\]:\s+"
+PREFIX = re.compile(
+    r"\s*(?:(?:>\s?)+|(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?)+|\s{0,3}#{1,6}\s+|\s{0,3}:\s+"
+    rf"|{FOOTNOTE}|\s+"
+)
+QUOTE = re.compile(r"\s*(?:>\s?)+")
+ITEM = re.compile(rf"(\s*)(?:[-*+]|\d{{1,9}}[.)])\s+|{FOOTNOTE}|(\s*)(?:!!!|\?\?\?\+?)\s")
+NEW_BLOCK = re.compile(rf"\s*(?:>|[-*+]\s|\d{{1,9}}[.)]\s|#{{1,6}}\s|:\s)|\s*(?:```|~~~)|\s*\||{FOOTNOTE}")
 STAYS = re.compile(
     r"\s*(?:=+|-+|\*(?:\s*\*){2,}|_(?:\s*_){2,}|-(?:\s*-){2,})\s*$"  # underlines of headings, rules
-    r"|\s{0,3}\[[^\]]+\]:\s"  # addresses of links
-    r"|\s{0,3}</?[A-Za-z!][^>]*>?\s*$"  # a tag on a line of its own
+    r"|\s{0,3}\[(?!\^)[^\]]+\]:\s"  # addresses of links
+    r"|\s*</?[A-Za-z!][^>]*>?\s*$"  # a tag on a line of its own
+    r"|\s*(?:!!!|\?\?\?\+?|:::|===)\s"  # directives of site builders
 )
+# What begins a block of several lines that stays, and what the last of them holds.
+KEPT_BLOCKS = [
+    (re.compile(r"\s*<!--"), "-->"),
+    (re.compile(r"\s*<\?"), "?>"),
+    *((re.compile(rf"\s*<{name}\b", re.IGNORECASE), f"</{name}>") for name in ("pre", "script", "style", "textarea")),
+    (re.compile(r"\s*</?[A-Za-z][^<>]*$"), ">"),
+    (re.compile(r"[\s>]*\$\$"), "$$"),
+    (re.compile(r"[\s>]*\\\["), "\\]"),
+]
 TABLE = re.compile(r"\s*\|.*\|\s*$")
+PIPE = re.compile(r"(?<!\\)\|")
 RULE_OF_TABLE = re.compile(r"\s*\|?[\s:|-]+\|[\s:|-]*$")
-INLINE = re.compile(
-    r"""
-      (?P<code>(?P<ticks>`{1,9})(?!`).{0,2000}?(?<!`)(?P=ticks)(?!`))
-    | (?P<image>!\[[^\]]*\](?:\([^()\s]*(?:\s+"[^"]*")?\)|\[[^\]]*\]))
-    | (?P<address><(?:https?://|mailto:|[\w.+-]+@)[^<>\s]*>)
-    | (?P<tag></?[A-Za-z][^<>]*>)
-    | (?P<escaped>\\[\\`*_{}\[\]()\#+.!|~<>-])
-    | \[(?P<label>[^\[\]]{1,2000})\](?P<goal>\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+"[^"]*")?\)|\[[^\]]*\])
-    | (?P<marker>\*\*\*|\*\*|\*|___|__|~~|(?<!\w)_)(?=\S)(?P<stressed>.{1,2000}?)(?<=\S)(?P=marker)(?!\w)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-# Levels of stress and links within one another that are followed; the rest is text.
-DEEPEST = 8
 
 
 def markdown_tokens(text: str) -> list[Token]:
     """The tokens of a Markdown document."""
-    lines = text.splitlines(keepends=True)
+    lines = split_lines(text)
     front = front_matter(lines)
-    blocks = Blocks()
+    blocks = Blocks(find_labels(text))
     blocks.keep("".join(lines[:front]))
     for line in lines[front:]:
         blocks.add(line)
@@ -53,50 +54,101 @@ def markdown_tokens(text: str) -> list[Token]:
 class Blocks:
     """Tells paragraphs, headings, items and tables from code and other lines that stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: frozenset[str]) -> None:
+        self.labels = labels
         self.tokens: list[Token] = []
         self.paragraph: list[str] = []
-        self.fence, self.after_blank = "", True
+        self.quote = ""
+        self.fence: re.Match[str] | None = None
+        self.until = ""
+        self.after_blank, self.in_table, self.item_indent = True, False, 0
 
     def add(self, line: str) -> None:
         """Take the next line."""
         content = line.rstrip("\r\n")
-        if self.fence:
+        if self.fence is not None and left_container(self.fence, content):
+            self.fence = None
+        if self.fence is not None:
             self.add_code(line)
-        elif self.stays(line):
+        elif self.until:
             self.keep(line)
-        elif TABLE.match(content):
+            self.until = "" if self.until in line.lower() else self.until
+        elif RULE_OF_TABLE.match(content):
+            self.begin_table(line)
+        elif self.stays(line, content):
+            self.keep(line)
+        elif TABLE.match(content) or (self.in_table and PIPE.search(content)):
             self.end_paragraph()
-            self.tokens += row_tokens(line)
+            self.add_row(line)
         else:
             self.add_prose(line, content)
 
-    def stays(self, line: str) -> bool:
-        """Whether a line is no prose: blank, code, a rule, an address, a tag alone."""
-        content = line.rstrip("\r\n")
-        opened = FENCE.match(line)
-        indented = self.after_blank and line.startswith(("    ", "\t")) and not NEW_BLOCK.match(line)
+    def stays(self, line: str, content: str) -> bool:
+        """Whether a line is no prose: blank, code, a rule, an address, a tag alone; notes what it begins or ends."""
         blank = not content.strip()
-        self.fence = opened[1] if opened else ""
+        indent = len(content.expandtabs(4)) - len(content.expandtabs(4).lstrip())
+        if not blank and not indent:
+            self.item_indent = 0
+        indented = self.after_blank and not blank and indent >= self.item_indent + 4 and not NEW_BLOCK.match(line)
+        self.fence = FENCE.match(content)
+        self.until = (
+            "" if self.fence or indented else next((end for start, end in KEPT_BLOCKS if start.match(line)), "")
+        )
+        begins = bool(self.fence or self.until)
+        if self.until in re.sub(r"^[\s>]*(?:\$\$|<\?|<!--|\\\[)", "", line).lower():
+            self.until = ""
+        if item := ITEM.match(line):
+            self.item_indent = 4 if item[1] is None else len(item.group().expandtabs(4))
         self.after_blank = blank or indented
-        return bool(opened or self.after_blank or STAYS.match(content) or RULE_OF_TABLE.match(content))
+        self.in_table = self.in_table and not blank
+        return begins or self.after_blank or STAYS.match(content) is not None
 
     def add_code(self, line: str) -> None:
         """A line between fences, or the fence that ends them."""
         self.keep(line)
-        closing = FENCE.match(line)
-        if closing and closing[1].startswith(self.fence) and not line.strip().strip(self.fence[0]):
-            self.fence = ""
+        assert self.fence is not None
+        ticks = self.fence["ticks"]
+        written = line.strip().lstrip("> \t")
+        if written.startswith(ticks) and not written.strip(ticks[0]):
+            self.fence = None
+
+    def begin_table(self, line: str) -> None:
+        """The rule under the head of a table, which is the last line of a paragraph if it has no pipes around it."""
+        head = self.paragraph.pop() if self.paragraph and PIPE.search(self.paragraph[-1]) else ""
+        self.end_paragraph()
+        if head:
+            self.add_row(head)
+        self.in_table, self.after_blank = True, False
+        self.tokens.append(Token(BREAK, line))
+
+    def add_row(self, line: str) -> None:
+        """The cells of a row of a table, each a passage."""
+        for part in re.split(r"((?<!\\)\||[\r\n]+)", line):
+            stays = part == "|" or not part.strip()
+            self.tokens += [Token(BREAK, part)] if stays else inline_tokens(part, self.labels)
 
     def add_prose(self, line: str, content: str) -> None:
         """Add a line to the current paragraph, or begin one."""
+        quote = QUOTE.match(line)
+        if quote and self.paragraph and quote.group().split() == self.quote.split():
+            rest = line[quote.end() :]
+            if rest.strip() and not NEW_BLOCK.match(rest) and not STAYS.match(rest):
+                self.append(rest)
+                return
         if NEW_BLOCK.match(line):
             self.end_paragraph()
         if not self.paragraph and (prefix := PREFIX.match(line)):
             self.tokens.append(Token(BREAK, prefix.group()))
+            self.quote = quote.group() if quote and quote.end() == prefix.end() else ""
             line = line[prefix.end() :]
+        self.append(line)
+        if content.lstrip().startswith("#"):
+            self.end_paragraph()
+
+    def append(self, line: str) -> None:
+        """Add a line to the paragraph, which a break that Markdown shows ends."""
         self.paragraph.append(line)
-        if content.endswith(("  ", "\\")) or content.lstrip().startswith("#"):
+        if line.rstrip("\r\n").endswith(("  ", "\\")):
             self.end_paragraph()
 
     def keep(self, raw: str) -> None:
@@ -107,15 +159,24 @@ class Blocks:
         """Turn the collected lines into tokens."""
         if self.paragraph:
             joined, ending = join_lines(self.paragraph)
-            self.tokens += [*inline_tokens(joined), Token(BREAK, ending)]
+            self.tokens += [*inline_tokens(joined, self.labels), Token(BREAK, ending)]
             self.paragraph = []
 
 
+def left_container(fence: re.Match[str], content: str) -> bool:
+    """Whether a line lies outside the quote or the item that a fence was opened in, which ends the code."""
+    if fence["quote"]:
+        return not content.lstrip().startswith(">")
+    return len(fence["indent"].expandtabs(4)) >= 4 and bool(content.strip()) and not content[:1].isspace()
+
+
 def front_matter(lines: list[str]) -> int:
-    """How many lines at the start are settings between two lines of ---."""
-    if not lines or lines[0].strip() != "---":
+    """How many lines at the start are settings between two lines of --- or of +++."""
+    first = lines[0].strip() if lines else ""
+    if first not in ("---", "+++"):
         return 0
-    return next((number + 1 for number in range(1, len(lines)) if lines[number].strip() in ("---", "...")), 0)
+    ends = ("---", "...") if first == "---" else ("+++",)
+    return next((number + 1 for number in range(1, len(lines)) if lines[number].strip() in ends), 0)
 
 
 def join_lines(lines: list[str]) -> tuple[str, str]:
@@ -124,55 +185,3 @@ def join_lines(lines: list[str]) -> tuple[str, str]:
     content = last.rstrip("\r\n").rstrip(" \\")
     parts = [line.strip() for line in lines[:-1]] + [content.strip() if lines[:-1] else content]
     return " ".join(parts), last[len(content) :]
-
-
-def row_tokens(line: str) -> list[Token]:
-    """The cells of a row of a table, each a passage."""
-    tokens = []
-    for part in re.split(r"((?<!\\)\||[\r\n]+)", line):
-        tokens += [Token(BREAK, part)] if part == "|" or not part.strip() else inline_tokens(part)
-    return tokens
-
-
-def inline_tokens(text: str) -> list[Token]:
-    """The tokens of a stretch of prose."""
-    return list(find_inline(text, 0))
-
-
-def find_inline(text: str, depth: int) -> Iterator[Token]:
-    """The tokens of text with links, stress, code and images; nested up to DEEPEST."""
-    at = 0
-    for match in INLINE.finditer(text) if depth < DEEPEST else ():
-        if match.start() > at:
-            yield Token(TEXT, text[at : match.start()])
-        at = match.end()
-        if match["label"]:
-            name = f"link {depth}"
-            yield Token(OPEN, "[", name, if_empty=match.group() if is_plain(match["label"]) else None)
-            yield from find_inline(match["label"], depth + 1)
-            yield Token(CLOSE, "]" + match["goal"], name)
-        elif match["marker"]:
-            name = f"stress {depth}"
-            yield Token(OPEN, match["marker"], name, if_empty="")
-            yield from find_inline(match["stressed"], depth + 1)
-            yield Token(CLOSE, match["marker"], name)
-        elif match["tag"]:
-            yield tag_token(match["tag"])
-        else:
-            yield Token(POINT, match.group())
-    if at < len(text):
-        yield Token(TEXT, text[at:])
-
-
-def is_plain(label: str) -> bool:
-    """Whether a link's text holds no markers or code of its own."""
-    return INLINE.search(label) is None
-
-
-def tag_token(raw: str) -> Token:
-    """A tag of HTML among the words."""
-    name = re.match(r"</?([A-Za-z][\w-]*)", raw)
-    assert name is not None
-    if raw.endswith("/>") or name[1].lower() in ("br", "img", "wbr"):
-        return Token(POINT, raw)
-    return Token(CLOSE if raw.startswith("</") else OPEN, raw, name[1].lower())

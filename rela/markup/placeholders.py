@@ -1,4 +1,4 @@
-"""What is no language and is copied: {name}, %s, URLs, e-mail addresses, emoji."""
+"""What is no language and is copied: {name}, %s, URLs, e-mail addresses, names of code, symbols, emoji."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ PLACEHOLDER = re.compile(
     | www\.[^\s<>"']*[^\s<>"'.,;:!?)\]}]
     | [\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,9}                          # an e-mail address
     | \$\{[^{}\s]*\} | \{\{[^{}]*\}\} | \{[^{}\s]*\}        # ${name}, {{ name }}, {name}, {0}
+    | \{%[^{}]*%\}                                         # {% raw %}
+    | \{\w{1,64},(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\}){1,2000}\}  # {n, plural, one {# dog} other {# dogs}}
     | %\([^()\s]*\)[-+\ #0]*\d*(?:\.\d+)?[a-zA-Z]           # %(name)s
     | %(?:\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|ll|[hlLzjt])?[diouxXeEfgGcsSaAp@](?![A-Za-z])   # %s, %1$s, %-5.2f, %ld
     | %%
+    | (?<![\w\#@])[\#@]\w+                                 # #tag, @name
+    | [^\W_]+(?:_+[^\W_]+)+                                        # a_name
+    | [<>{}|\\^~=*\#_©®™±×÷←-⇿•§¶]+                         # symbols
     """
     + f"| {EMOJI}",
     re.VERBOSE,

@@ -6,7 +6,7 @@ import re
 
 from rela.markup.entities import add_plain
 from rela.markup.plain_files import tagged_tokens
-from rela.markup.tokens import Block, Document, Part, parts_of
+from rela.markup.tokens import Block, Document, Part, parts_of, split_lines
 
 TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*$")
 TAG = re.compile(r"<[^<>]*>")
@@ -18,7 +18,7 @@ def subtitle_document(text: str) -> Document:
     blocks: list[str | Block] = []
     cue: list[str] = []
     in_cue = False
-    for line in [*text.splitlines(keepends=True), ""]:
+    for line in [*split_lines(text), ""]:
         if in_cue and (not line.strip() or TIMES.match(line)):
             blocks += cue_blocks(cue)
             cue, in_cue = [], False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -84,6 +85,11 @@ def unmatched(run: Sequence[Token]) -> set[int]:
             unpaired |= {place, *waiting}
             waiting = []
     return unpaired | set(waiting)
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text with their ends; unlike str.splitlines, a form feed or U+2028 ends none."""
+    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
 
 
 def make_passage(run: Sequence[Token], add_text: AddText) -> Passage:

@@ -50,7 +50,10 @@ def xml_tokens(text: str) -> list[Token]:
             continue
         if kind == OPEN and raw.endswith("/>"):
             kind = POINT if element is not None and element.is_inline else BREAK
-        elif kind in (OPEN, CLOSE) and element is not None and not element.is_inline:
+            name = ""  # it opens nothing
+        elif kind == CLOSE and element is not None and not element.is_inline:
+            kind = "end"
+        elif kind == OPEN and element is not None and not element.is_inline:
             kind = BREAK
         elif kind.startswith("keep") and element is not None and not element.is_inline:
             kind = "keep-break"

@@ -2,7 +2,8 @@
 
 A request is JSON, a form (urlencoded or multipart) or a query string. A text may have several sentences and lines; each
 sentence is translated by itself, and what stands between them is kept. The tags of HTML are kept as `rela translate`
-keeps them. Languages are not detected: a source "auto" is refused.
+keeps them, and so are URLs, {name}, emoji and the like, unless alternatives are asked for. Languages are not detected:
+a source "auto" is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from rela.markup.placeholders import find_placeholders
 from rela.server.keys import check_key, key_of
 from rela.server.languages import name_of
 from rela.server.limits import check_texts
@@ -139,8 +141,9 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
         raise Refused(f"alternatives is {alternatives}; wanted 0 with format html")
     model = models.find(None, source, target)
     check_texts(texts, settings)
-    if kind == "html":
-        found = [[page] for page in await model.translate_html(texts)]
+    if kind == "html" or (not alternatives and any(map(find_placeholders, texts))):
+        format = "html" if kind == "html" else "txt"
+        found = [[text] for text in await model.translate_documents(texts, format)]
     else:
         found = await translate_texts(model, texts, alternatives)
     answers: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}

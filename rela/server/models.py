@@ -66,15 +66,15 @@ class ServedModel:
         self.check_lengths("text", lines)
         return await self.batcher.submit(Task("translate", tuple(dataclasses.asdict(search).items())), lines)
 
-    async def translate_html(self, pages: list[str]) -> list[str]:
-        """Pages of HTML in the other language, each tag once, as `rela translate` writes them."""
-        passages = [passage for page in pages for passage in parse_document(page, "html").passages]
+    async def translate_documents(self, texts: list[str], format: str) -> list[str]:
+        """Documents of a format of rela.markup in the other language, as `rela translate` writes them."""
+        passages = [passage for text in texts for passage in parse_document(text, format).passages]
         sentences = self.passages.sentences(passages)
         if len(sentences) > self.settings.max_texts:
             most = self.settings.max_texts
             raise Refused(f"the request has {len(sentences):,} sentences; wanted at most {most:,}", 413)
         self.check_lengths("sentence", sentences)
-        return await self.batcher.submit(Task("html", alone=True), pages)
+        return await self.batcher.submit(Task("document", (("format", format),), alone=True), texts)
 
     async def check(self, pairs: list[Pair]) -> list[PairCheck]:
         """How good each target is as a translation of its source, and which of its words are in doubt."""
@@ -121,8 +121,8 @@ class ServedModel:
             return [sorted(links) for links in self.aligner.align(*zip(*items, strict=True))]
         if task.name == "check":
             return list(self.checker.check(items))
-        if task.name == "html":
-            return [translate_document(page, "html", self.passages) for page in items]
+        if task.name == "document":
+            return [translate_document(text, translator=self.passages, **dict(task.options)) for text in items]
         return [work() for work in items]
 
     def compute_translations(

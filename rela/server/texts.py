@@ -17,10 +17,11 @@ class Layout:
 
     @classmethod
     def of(cls, text: str) -> Layout:
-        """A text cut line by line, and each line into its sentences."""
+        """A text cut line by line, and each line into its sentences; what holds no letter is none."""
         bounds, offset = [], 0
         for line in text.split("\n"):
-            bounds += [(offset + start, offset + end) for start, end in split_sentences(line)]
+            found = [bound for bound in split_sentences(line) if any(map(str.isalpha, line[slice(*bound)]))]
+            bounds += [(offset + start, offset + end) for start, end in found]
             offset += len(line) + 1
         ends = [0, *(end for _, end in bounds)]
         starts = [*(start for start, _ in bounds), len(text)]

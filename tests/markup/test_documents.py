@@ -125,6 +125,15 @@ def test_script_style_code_and_pre_stay():
     assert "see" not in translated.split("</a>")[0].split("<a ")[1]
 
 
+def test_html_reads_references_as_a_browser_does():
+    """Names without a semicolon too; no character is written twice."""
+    assert (
+        identity("<p>AT&amp T &copy 2020 the dog &lt; a</p>", "html") == "<p>AT&amp; T &copy; 2020 the dog &lt; a</p>"
+    )
+    page = '<p translate="NO">The dog</p><p>A cat</p>'
+    assert len(parse_document(page, "html").passages) == 1
+
+
 XML = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE doc [<!ENTITY co "Company">]>
 <doc><title lang="en">A <em>red</em> house &amp; garden</title>
@@ -142,6 +151,11 @@ def test_xml_stays_well_formed():
     assert "<![CDATA[ x<y ]]>" in translated
     with pytest.raises(ValueError, match="not well-formed XML: mismatched tag: line 1"):
         parse_document("<a><b></a>", "xml")
+
+
+def test_what_is_kept_in_xml_ends_where_its_element_does():
+    text = "<d><p translate='no'>Stays <b>x</b></p><code>a b</code>\n<p/><p>The dog</p></d>"
+    assert [passage.text for passage in parse_document(text, "xml").passages] == ["The dog"]
 
 
 MARKDOWN = """---
@@ -189,6 +203,61 @@ def test_markdown_keeps_its_markers():
     wanted = [re.match(r"[\s#>|-]*(\[ \])?(\d\.)?", line)[0].strip() for line in identity(MARKDOWN, "md").splitlines()]
     assert shapes == wanted
     assert translated.count("**") % 2 == 0, "stress on no word is not written: Markdown has none"
+
+
+KEPT_MARKDOWN = """+++
+title = "The dog"
++++
+<!-- A comment
+of two lines -->
+<pre>
+the dog
+</pre>
+<img src="x.png"
+     alt="The dog">
+
+10. A dog:
+    ```sh
+    echo the dog
+    ```
+
+    A second paragraph.
+
+> ```
+> the dog
+> ```
+> [!NOTE]
+
+$$
+the dog
+$$
+
+[![Build the dog](http://x/y.svg)](http://x/z)
+
+[a cat]: http://x/cat
+"""
+
+
+def prose_of(text: str) -> list[str]:
+    return [passage.text.strip() for passage in parse_document(text, "md").passages]
+
+
+def test_what_is_no_prose_stays_in_markdown():
+    document = parse_document(KEPT_MARKDOWN, "md")
+    assert [passage.text for passage in document.passages] == ["A dog:", "A second paragraph."]
+    assert identity(KEPT_MARKDOWN, "md") == KEPT_MARKDOWN
+    assert identity("the $a * b * c$ dog[^1] <!-- c --> eats\n\n[^1]: A note.\n", "md").count("$a * b * c$") == 1
+    assert prose_of("> one dog\n> sleeps\n>\n> two") == ["one dog sleeps", "two"]
+    assert prose_of("Dog\n: an animal\n\n[^1]: A note.") == ["Dog", "an animal", "A note."]
+    assert prose_of("text\nName | Age\n--- | ---\ndog | 3\ncat | 4\n\nend") == [
+        "text", "Name", "Age", "dog", "cat", "end",
+    ]  # fmt: skip
+
+
+def test_links_by_their_own_text_keep_their_address():
+    """Markdown finds the address by the text, which is another when it is translated."""
+    text = "See [A Cat][], [a cat] and [no link **here**].\n\n[a cat]: http://x/cat\n"
+    assert identity(text, "md").startswith("See [A Cat][A Cat], [a cat][a cat] and [no link **here**].")
 
 
 SUBTITLES = """1
@@ -257,6 +326,42 @@ def test_catalogues_get_what_they_lack():
         parse_document('"x"\n', "po")
 
 
+def test_messages_keep_tags_keys_and_plural_forms():
+    filled = identity('msgid "Click <b>here</b> or <ui:key n=\\"1\\">Open</ui:key><br>now"\r\nmsgstr ""\r\n', "po")
+    assert filled.endswith('msgstr "Click <b>here</b> or <ui:key n=\\"1\\">Open</ui:key><br>now"\r\n')
+    for message, shown, key in [("_Save as", "Save as", "_"), ("E_xit", "Exit", "_"), ("&Open", "Open", "&")]:
+        text = f'msgid "{message}"\nmsgstr ""\n'
+        assert [passage.text for passage in parse_document(text, "po").passages] == [shown]
+        assert re.search(rf'msgstr "[^a-z]*{key}[^\W\d_]', translate_document(text, "po", passages()), re.IGNORECASE)
+    for message in ("file_name of R&D", "_a _b", "A &amp; b", "%s_x"):
+        assert parse_document(f'msgid "{message}"\nmsgstr ""\n', "po").passages[0].text.count("_") == message.count("_")
+    one = '"Plural-Forms: nplurals=1; plural=0;\\n"\n\nmsgid "dog"\nmsgid_plural "dogs"\nmsgstr[0] ""\n'
+    assert identity('msgid ""\nmsgstr ""\n' + one, "po").endswith('msgstr[0] "dogs"\n')
+    assert '""\r\n"a\\n"\r\n"b"\r\n' in identity('msgid "a\\nb"\r\nmsgstr ""\r\n', "po")
+
+
+def test_a_byte_order_mark_changes_nothing():
+    for text, format in [(MARKDOWN, "md"), (CATALOGUE.split("\n", 1)[1], "po"), (SUBTITLES, "srt"), (XML, "xml")]:
+        assert identity("\ufeff" + text, format) == "\ufeff" + identity(text, format)
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("html", '<html><meta http-equiv="Content-Type" content="text/html; charset=iso-8859-1">dog'),
+        ("xml", "<?xml version='1.0' encoding='iso-8859-1'?><d>dog</d>"),
+        ("po", 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=iso-8859-1\\n"\n'),
+    ],
+)
+def test_another_declared_encoding_is_refused(format, text, tmp_path):
+    """The file would come out in UTF-8 and be read as what it declares."""
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(ValueError, match="declares the encoding iso-8859-1; wanted a file in UTF-8"):
+        read_document(tmp_path / "x", format)
+    (tmp_path / "x").write_text(text.replace("iso-8859-1", "utf-8"))
+    assert read_document(tmp_path / "x", format) == text.replace("iso-8859-1", "utf-8")
+
+
 PLAIN = "  The dog {name} 🙂 sees https://a.b/c?d=1&e=2 .\n\n\tA cat of me@x.org\r\n42\nno end"
 
 
@@ -278,7 +383,7 @@ def test_formats_by_ending(tmp_path):
         parse_document("x", "pdf")
     (tmp_path / "x").write_bytes(b"a\n\xff")
     with pytest.raises(ValueError, match="line 2: not UTF-8"):
-        read_document(tmp_path / "x")
+        read_document(tmp_path / "x", "txt")
     for format in FORMATS:
         assert translate_document("", format, passages()) == "" if format != "xml" else True
 

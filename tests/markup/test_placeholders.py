@@ -17,7 +17,10 @@ from rela.markup.placeholders import all_copied, find_placeholders, hide_placeho
         ("see https://a.b/c?d=e&f=g. Or (www.x.org/y), now", ["https://a.b/c?d=e&f=g", "www.x.org/y"]),
         ("write to a.b+c@x-y.org!", ["a.b+c@x-y.org"]),
         ("😀 👍🏽 👨‍👩‍👧 ❤️ 🇩🇪 1️⃣", ["😀", "👍🏽", "👨‍👩‍👧", "❤️", "🇩🇪", "1️⃣"]),
-        ("100% sure, 5 % of {} (a) [b] a@b x = {", ["{}"]),
+        ("100% sure, 5 % of {} (a) [b] a@b x & y", ["{}"]),
+        ("5 < 6, a * b = {c d} © → #now @me", ["<", "*", "=", "{", "}", "©", "→", "#now", "@me"]),
+        ("the file_name of R&D in C", ["file_name"]),
+        ("You have {n, plural, one {# dog} other {{n} dogs}}!", ["{n, plural, one {# dog} other {{n} dogs}}"]),
     ],
 )
 def test_what_is_found(text, wanted):
