@@ -110,6 +110,7 @@ COVERED = {
         "rela/markup/gettext_files.py",
         "rela/markup/html_files.py",
         "rela/markup/markdown_files.py",
+        "rela/markup/markdown_inline.py",
         "rela/markup/plain_files.py",
         "rela/markup/subtitles.py",
         "rela/markup/tokens.py",
