@@ -30,7 +30,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     if is_written_into(path):
         yield Path(path)
         return
-    path = Path(os.path.realpath(path))
+    path = target_of(path)
     partial = temporary(path, "part")
     try:
         with naming(path), held(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC):
@@ -52,6 +52,14 @@ def naming(path: Path) -> Iterator[None]:
         if error.filename is None and error.errno in FULL:
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
+
+
+def target_of(path: str | Path) -> Path:
+    """Where a path leads through all links; an error for links that lead to one another."""
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return target
 
 
 def is_written_into(path: str | Path) -> bool:
@@ -91,7 +99,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 @contextlib.contextmanager
 def replacing_folder(path: str | Path) -> Iterator[Path]:
     """An empty folder beside `path` to fill: takes its place when the body ends, is removed when the body fails."""
-    path = Path(os.path.realpath(path))  # a link to a folder stays one
+    path = target_of(path)  # a link to a folder stays one
     fresh = temporary(path, "new")
     shutil.rmtree(fresh, ignore_errors=True)
     try:

@@ -67,6 +67,18 @@ def test_a_link_to_a_file_stays_one_and_its_file_keeps_its_mode(tmp_path):
     assert {path.name for path in tmp_path.rglob("*")} == {"far", "real", "later", "link", "dangling"}
 
 
+def test_links_that_lead_to_one_another_stay(tmp_path):
+    for name, other in (("a", "b"), ("b", "a"), ("self", "self")):
+        (tmp_path / name).symlink_to(other)
+    for name in ("a", "self"):
+        with pytest.raises(OSError, match="Too many levels of symbolic links"):
+            write_text(tmp_path / name, "text")
+        with pytest.raises(OSError, match="Too many levels of symbolic links"), replacing_folder(tmp_path / name):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "self"]
+    assert all(path.is_symlink() for path in tmp_path.iterdir())
+
+
 def test_what_is_no_regular_file_is_written_into(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -81,6 +82,8 @@ def analyse(
     from rela.report.write import analyse as run
 
     check_outside([out], named_paths(models).values())
+    if os.path.lexists(out) and not out.is_dir():  # found out now, and not after hours
+        raise ValueError(f"{out} is no folder; wanted one, or a new name")
     options = TextOptions(
         gold, gold_one_based, gold_flipped, gold_source, gold_target, gold_tokenised, noise, limit, seed
     )

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rela.files import checksum, is_written_into, lock, naming, parse_json, write_text
+from rela.files import checksum, is_written_into, lock, naming, parse_json, target_of, write_text
 
 # Seconds between two records of how far the output is.
 SECONDS = 2.0
@@ -38,7 +38,7 @@ class ResumableOutput:
     """Lines of output, begun anew or gone on with; `settings` are what the output depends on."""
 
     def __init__(self, out: Path, settings: dict[str, Any]) -> None:
-        out = Path(os.path.realpath(out))
+        out = target_of(out)
         self.out, self.settings = out, json.loads(json.dumps(settings))
         self.partial, self.record = out.with_name(f"{out.name}.partial"), out.with_name(f"{out.name}.partial.json")
         self.position = Position()

@@ -33,6 +33,13 @@ def test_analyse_compares_models(call, lab, tmp_path, monkeypatch):
     assert all(0 <= float(row["shifted_aoh"]) <= 1 for row in table)
 
 
+def test_a_report_wants_a_folder_and_says_so_first(call, lab, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    code, _, errors = call("analyse", lab / "soft", *text(lab), "--out", tmp_path / "file")
+    assert (code, errors) == (2, f"rela: error: {tmp_path / 'file'} is no folder; wanted one, or a new name\n")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_pairs_that_cannot_be_measured_are_left_out_and_named(call, lab, tmp_path):
     source, target, gold = (lab / f"test.{ending}" for ending in ("en", "de", "align"))
     files = [tmp_path / name for name in ("s.en", "t.de", "gold")]
