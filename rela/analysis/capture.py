@@ -102,14 +102,16 @@ def capture_batch(
     with contextlib.ExitStack() as stack:
         seen = {type: stack.enter_context(observed(attentions[type])) for type in types}
         model(*batch.inputs)
+    # [L, B, H, T, S], all pairs in one copy to the host
+    together = {type: torch.stack(weights).cpu() for type, weights in seen.items()}
     answers = []
     for i, (source, target) in enumerate(pairs):
         keys, words = (*source.pieces, END), target.pieces
         tokens = {"encoder": (keys, keys), "decoder": ((*words, END), (START, *words)), "cross": ((*words, END), keys)}
         records = {}
-        for type, weights in seen.items():
+        for type, weights in together.items():
             queries, looked_at = tokens[type]
-            one = torch.stack([layer[i, :, : len(queries), : len(looked_at)] for layer in weights]).cpu()
+            one = weights[:, i, :, : len(queries), : len(looked_at)].clone()
             if not bool(one.isfinite().all()):
                 raise RunFailed(f"a weight of {type} attention is no finite number; are the model's weights too large?")
             records[type] = AttentionRecord(kinds[type], type, one, queries, looked_at)

@@ -107,9 +107,10 @@ def view_batch(translator: Translator, ids: list[IdPair], reference: list[int]) 
     with observed([layer.cross for layer in translator.model.decoder]) as seen:
         log_probs = token_log_probs(translator, ids)
     plain = token_log_probs(translator, [(reference, target) for _, target in ids])
-    weights = torch.stack([layer[: len(ids)] for layer in seen])  # [L, B, H, T, S]
+    # [L, B, H, T, S]; many small sums of each pair follow, for which a GPU would have to be waited for every time
+    weights = torch.stack([layer[: len(ids)] for layer in seen]).float().cpu()
     for i, (source, target) in enumerate(ids):
-        one = weights[:, i, :, : len(target) + 1, : len(source) + 1].float()
+        one = weights[:, i, :, : len(target) + 1, : len(source) + 1]
         yield make_view(one, log_probs[i], plain[i], source, target)
 
 
@@ -125,7 +126,7 @@ def token_log_probs(translator: Translator, ids: list[IdPair]) -> list[NDArray[n
 def make_view(
     weights: Tensor, log_probs: NDArray[Any], plain: NDArray[Any], source: list[int], target: list[int]
 ) -> PairView:
-    """The view of one pair from its cross attention [L, H, T + 1, S + 1] and its log-probabilities [T + 1]."""
+    """The view of one pair from its cross attention [L, H, T + 1, S + 1] on the host, and log-probabilities [T + 1]."""
     total = weights.sum(-1, keepdim=True)
     null = (total[..., 0] == 0).double()  # [L, H, T + 1]
     shares = (weights / total.where(total > 0, 1.0)).double()
@@ -142,13 +143,13 @@ def make_view(
     same = in_source(source, target)
     numbers += [max(ratio, 0.0), max(-ratio, 0.0), repeated(target)]
     numbers += [min(same, MOST_SHARED), max(same - MOST_SHARED, 0.0)]
-    by_layers = [tensor.cpu().numpy().ravel() for tensor in (end, unseen, crowded, by_head)]
+    by_layers = [tensor.numpy().ravel() for tensor in (end, unseen, crowded, by_head)]
     return PairView(
-        null=by_head.cpu().numpy(),
+        null=by_head.numpy(),
         log_probs=log_probs,
         contrast=contrast,
-        null_rows=null.mean((0, 1)).cpu().numpy(),
-        coverage=coverage.cpu().numpy(),
+        null_rows=null.mean((0, 1)).numpy(),
+        coverage=coverage.numpy(),
         features=np.concatenate([numbers, *by_layers]).astype(np.float64),
     )
 
