@@ -226,6 +226,7 @@ def product_partition(
                     if BIASED:
                         mbarrier.wait(bias_full.index(I_W), bias_phase)
                         b_bias = s_bias.index(I_W).reshape([QUERIES, ROWS]).permute((1, 0)).load(s_layout)
+                        fence_async_shared()  # in registers before the accelerator may write the next ones
                         mbarrier.arrive(bias_empty.index(I_W))
                         bias_phase ^= 1
                         b_s += b_bias.to(gl.float32) * threshold_scale

@@ -176,11 +176,13 @@ def product_partition(
         )
         if DROPPED:
             b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
+            fence_async_shared()
         b_first_bias = 0.0
         if BIASED:
             i_bias = bias_stage * 2 + i_w
             mbarrier.wait(bias_full.index(i_bias), bias_phase)
             b_first_bias = s_bias.index(i_bias).reshape([ROWS, KEYS]).load(s_layout)
+            fence_async_shared()  # the numbers are in registers before the accelerator may write the next ones
             mbarrier.arrive(bias_empty.index(i_bias))
             bias_stage += 1
             if bias_stage == BIAS_STAGES:
@@ -246,6 +248,7 @@ def product_partition(
                 )
                 if DROPPED:
                     b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
+                    fence_async_shared()
                 mbarrier.wait(v_full.index(v_stage), v_phase)
                 b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
                 b_bias = 0.0
@@ -253,6 +256,7 @@ def product_partition(
                     i_bias = bias_stage * 2 + i_w
                     mbarrier.wait(bias_full.index(i_bias), bias_phase)
                     b_bias = s_bias.index(i_bias).reshape([ROWS, KEYS]).load(s_layout)
+                    fence_async_shared()
                     mbarrier.arrive(bias_empty.index(i_bias))
                     bias_stage += 1
                     if bias_stage == BIAS_STAGES:
