@@ -12,12 +12,14 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(?P<state>part|new|old)")
 """The name of what is being written: .NAME.PROCESS.part for a file, .new for a folder, .old for the one it replaces."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of writing: no room on the disk, none left of a user's share, a file as large as it may be."""
+LARGEST = 1 << 28
+"""Bytes of a file that is read as a whole, at most; a device has no end."""
 
 
 @contextlib.contextmanager
@@ -82,6 +84,28 @@ def is_written_into(path: str | Path) -> bool:
 def final_name(path: str | Path) -> Path:
     """The path that a temporary one, or one in a temporary folder, is to become; any other path as it is."""
     return Path(*(match["name"] if (match := TEMPORARY.fullmatch(part)) else part for part in Path(path).parts))
+
+
+def read_all(file: IO[bytes], name: str) -> bytes:
+    """The rest of an open file; ValueError for one that is too large, or without end."""
+    data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"{name} is over {LARGEST >> 20} MiB; wanted a smaller file")
+    return data
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The bytes of a file that is read as a whole; ValueError for one that is too large, or without end."""
+    with open(path, "rb") as file:
+        return read_all(file, str(path))
+
+
+def read_text(path: str | Path) -> str:
+    """The text of such a file in UTF-8, without a mark of byte order; ValueError if it is none."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8") from None
 
 
 def write_text(path: str | Path, text: str) -> None:

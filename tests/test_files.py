@@ -15,6 +15,8 @@ from rela.files import (
     held,
     is_written_into,
     lock,
+    read_bytes,
+    read_text,
     remove_leftovers,
     replacing,
     replacing_folder,
@@ -65,6 +67,17 @@ def test_a_link_to_a_file_stays_one_and_its_file_keeps_its_mode(tmp_path):
         assert path.read_text() == "new"
     assert real.stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.rglob("*")} == {"far", "real", "later", "link", "dangling"}
+
+
+def test_what_is_read_as_a_whole_has_an_end_and_is_utf8(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LARGEST", 1 << 20)
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\n")
+    (tmp_path / "b").write_bytes(b"\xff\n")
+    assert (read_text(tmp_path / "a"), read_bytes(tmp_path / "b")) == ("a\n", b"\xff\n")
+    with pytest.raises(ValueError, match="b is not UTF-8"):
+        read_text(tmp_path / "b")
+    with pytest.raises(ValueError, match="/dev/zero is over 1 MiB; wanted a smaller file"):
+        read_bytes("/dev/zero")
 
 
 def test_links_that_lead_to_one_another_stay(tmp_path):

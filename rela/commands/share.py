@@ -45,7 +45,7 @@ def card(
     from itertools import islice
 
     from rela.decoding.translate import Translator
-    from rela.files import write_text
+    from rela.files import read_text, write_text
     from rela.report.card import CARD, measure, model_card
 
     translator = Translator.load(model, device)
@@ -56,6 +56,6 @@ def card(
         pairs = list(islice(paired_lines(source, target), limit))
         measured = measure(translator, pairs, f"{source.name}, {target.name}")
     path = model / CARD if out is None else out
-    added = "" if notes is None else notes.read_text(encoding="utf-8")
+    added = "" if notes is None else read_text(notes)
     write_text(path, model_card(translator, name or model.resolve().name, measured, added))
     print(f"wrote {path}")

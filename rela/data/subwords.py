@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rela.files import write_bytes
+from rela.files import read_bytes, write_bytes
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL = (PAD, BOS, EOS)
@@ -64,7 +64,7 @@ class Subwords:
     def load(cls, path: str | Path) -> Subwords:
         """Read a model file; ValueError if it is truncated or something else."""
         try:
-            return cls(Path(path).read_bytes())
+            return cls(read_bytes(path))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 

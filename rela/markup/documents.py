@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from rela.files import read_all, read_bytes
 from rela.markup.entities import add_escaped, add_markdown, add_plain, escape
 from rela.markup.gettext_files import gettext_document
 from rela.markup.html_files import html_tokens
@@ -99,7 +100,7 @@ def read_document(path: str | Path | None, format: str) -> str:
 
     One that declares another encoding is refused: a reader would take the translation's letters for others.
     """
-    data = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
+    data = read_all(sys.stdin.buffer, "the standard input") if path is None else read_bytes(path)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

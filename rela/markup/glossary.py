@@ -10,6 +10,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+from rela.files import read_text
 from rela.markup.passages import Mark, Passage, PassageBuilder, all_marks
 from rela.markup.rebuild import rebuild
 
@@ -34,11 +35,7 @@ class Glossary:
     def load(cls, path: str | Path) -> Glossary:
         """The terms of a file: source term, tab, target term on each line; empty lines and lines of # are left out."""
         terms: dict[str, str] = {}
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is not UTF-8; wanted lines of source term, tab, target term") from None
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(read_text(path).splitlines(), 1):
             if not line.strip() or line.startswith("#"):
                 continue
             source, tab, target = line.partition("\t")

@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from rela.files import read_bytes
 from rela.plots.style import DASHED, DOTTED, SMALL, SOLID, TEXT, figure_of, line_styles, new_figure
 
 Row = Mapping[str, Any]
@@ -30,7 +31,7 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     """
     path = log_of(path)
     rows, torn = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").split("\n"), start=1):
         if not line:
             continue
         try:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from fastapi import Request
 
+from rela.files import read_text
 from rela.web.refused import Refused
 
 
 def read_keys(path: Path) -> frozenset[str]:
     """The keys of a file, one a line; empty lines and lines that begin with # are none."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip() for line in read_text(path).splitlines()]
     keys = frozenset(line for line in lines if line and not line.startswith("#"))
     if not keys:
         raise ValueError(f"{path} holds no key; wanted one a line")
