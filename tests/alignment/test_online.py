@@ -12,7 +12,8 @@ from rela.alignment.choose import AlignmentChoice, default_choice
 from rela.alignment.online import OnlineLinks, written_words
 from rela.analysis.record import END, AttentionRecord
 from rela.config import Config, DecodeConfig
-from rela.decoding.engines.gpu_search import links_of
+from rela.decoding.beam import Hypothesis
+from rela.decoding.engines.gpu_search import Watch, links_of
 from rela.decoding.pipeline import padded
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
@@ -81,6 +82,22 @@ def test_links_of_search_on_the_gpu_are_those_of_search_by_steps():
     for one, other in zip(by_graphs, by_steps, strict=True):
         assert [(item.tokens, item.links) for item in one] == [(item.tokens, item.links) for item in other]
     assert any(item.links for group in by_steps for item in group)
+
+
+def test_links_of_one_more_pass_are_those_of_each_translation():
+    """As a search by steps on a GPU has them; an empty translation has none."""
+    translator = sharp_translator("rela-g")
+    links = OnlineLinks(translator, AlignmentChoice(1, (0, 1), True))
+    sources = [translator.subwords.encode(line) for line in LINES[1:]]
+    targets = [translator.subwords.encode(target) for _, target in toy_pairs(3)]
+    found = [[Hypothesis(tuple(ids), 0.0, 0.0), Hypothesis(tuple(ids[:-1]), 0.0, 0.0)] for ids in targets]
+    found[1].append(Hypothesis((), 0.0, 0.0))
+    results = translator.pipeline.with_links(sources, found, Watch(links.layer, links.read_batch))
+    assert results == found, "links are not compared"
+    assert results[1].pop().links is None, "left to `read`"
+    for source, group in zip(sources, results, strict=True):
+        assert [one.links for one in group] == [links.read(source, one.tokens, None) for one in group]
+    assert any(one.links for group in results for one in group)
 
 
 @pytest.mark.parametrize("shifted", [False, True])
