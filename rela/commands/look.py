@@ -205,6 +205,9 @@ def explore(
     else:
         examples = text_examples(*texts, gold, gold_one_based, gold_flipped)
     views = Views(translators, examples, tokenised)
+    pairs = sorted({" to ".join(model["languages"]) for model in views.models})
+    if out is not None and len(pairs) > 1:
+        raise ValueError(f"the models translate {', '.join(pairs)}; wanted the same languages for --sentence")
     if out is not None and sentence is not None:
         write_export(out, views.start(), [views.view(name, sentence, translation) for name in views.translators])
         print(out)

@@ -26,6 +26,7 @@ PLACEHOLDER = re.compile(
     | %\([^()\s]*\)[-+\ #0]*\d*(?:\.\d+)?[a-zA-Z]           # %(name)s
     | %(?:\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|ll|[hlLzjt])?[diouxXeEfgGcsSaAp@](?![A-Za-z])   # %s, %1$s, %-5.2f, %ld
     | %%
+    | </?[A-Za-z][^<>]{0,300}>                              # a tag in plain text
     | (?<![\w\#@])[\#@]\w+                                 # #tag, @name
     | [^\W_]+(?:_+[^\W_]+)+                                        # a_name
     | [<>{}|\\^~=*\#_©®™±×÷←-⇿•§¶]+                         # symbols

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
-from rela.explorer.examples import Example, guide_example
+from rela.explorer.examples import Example, guide_example, toy_examples
 from rela.explorer.views import Views
 from tests.tiny_models import tiny_translator, toy_pairs
 
@@ -35,6 +36,14 @@ def views() -> Views:
     gold = GoldLinks(diagonal - {(1, 1)}, diagonal)
     examples = [Example(*pairs[0], gold), *(Example(*pair) for pair in pairs[1:]), guide_example()]
     return Views({"rela": tiny_translator("rela-g"), "soft": tiny_translator("softmax")}, examples)
+
+
+def two_directions() -> Views:
+    """Views of a model and of one that translates back."""
+    straight = tiny_translator("rela-g")
+    data = dataclasses.replace(straight.config.data, source_language="de", target_language="en")
+    back = Translator(straight.model, straight.subwords, dataclasses.replace(straight.config, data=data), "cpu")
+    return Views({"en-de": straight, "de-en": back}, toy_examples()[:3])
 
 
 @contextlib.contextmanager

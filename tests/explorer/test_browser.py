@@ -9,9 +9,10 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-from rela.explorer.examples import guide_example
+from rela.explorer.examples import guide_example, toy_examples
 from rela.explorer.export import write_export
 from rela.explorer.payload import dequantise
+from tests.explorer.conftest import serving, two_directions
 from tests.tiny_models import HEADS, LAYERS, tiny_translator
 
 pytestmark = pytest.mark.browser
@@ -50,6 +51,23 @@ def pixels(page, selector):
         const found = new Set(); for (let i = 0; i < data.length; i += 4) found.add(data.slice(i, i + 4).join());
         return [...found].map((text) => text.split(",").map(Number)); }"""
     )
+
+
+def test_a_model_of_the_other_direction_is_shown_the_pair_turned_round(open_page):
+    """It does not stand beside one that reads the other language, and its examples are turned round too."""
+    with serving(two_directions()) as address:
+        page = open_page(address)
+        shows(page, "en-de")
+        assert page.locator("#beside-choice").is_hidden()
+        assert page.locator("#model option").all_inner_texts() == ["en-de (en to de)", "de-en (de to en)"]
+        source, target = page.input_value("#source"), page.input_value("#target")
+        page.select_option("#model", "de-en")
+        shows(page, "de-en")
+        assert (page.input_value("#source"), page.input_value("#target")) == (target, source)
+        page.select_option("#example", "1")
+        page.wait_for_function("text => document.getElementById('source').value === text", arg=toy_examples()[1].target)
+        shows(page, "de-en")
+        page.close()
 
 
 def test_the_page_begins_with_a_guide(open_page, address, views, pictures):

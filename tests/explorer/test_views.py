@@ -5,6 +5,7 @@ import pytest
 from rela.alignment.choose import AlignmentChoice, choose, save_choice
 from rela.explorer.examples import Example, toy_examples
 from rela.explorer.views import CHOICE_EXAMPLES, Views
+from tests.explorer.conftest import two_directions
 from tests.tiny_models import HEADS, tiny_folder, tiny_translator, toy_pairs
 
 pytest.importorskip("fastapi")
@@ -42,3 +43,15 @@ def test_a_remembered_choice_comes_first(tmp_path):
 def test_an_example_that_is_too_long_decides_nothing():
     views = Views({"rela": tiny_translator("rela-g")}, [Example("dog " * 200, "Hund"), *toy_examples()])
     assert views.models[0]["choice"] is not None
+
+
+def test_a_model_of_the_other_direction_reads_the_pairs_turned_round():
+    """Its best head is chosen on them, and their gold links are known."""
+    views = two_directions()
+    back = views.translators["de-en"]
+    assert [model["languages"] for model in views.models] == [["en", "de"], ["de", "en"]]
+    example = toy_examples()[1]
+    known = views.find_gold(example.target, example.source)
+    assert known is not None
+    assert known.sure == frozenset((t, s) for s, t in views.find_gold(example.source, example.target).sure)
+    assert views.read_by(back, ["en", "de"])[1].source == example.target

@@ -19,6 +19,7 @@ from rela.markup.placeholders import all_copied, find_placeholders, hide_placeho
         ("😀 👍🏽 👨‍👩‍👧 ❤️ 🇩🇪 1️⃣", ["😀", "👍🏽", "👨‍👩‍👧", "❤️", "🇩🇪", "1️⃣"]),
         ("100% sure, 5 % of {} (a) [b] a@b x & y", ["{}"]),
         ("5 < 6, a * b = {c d} © → #now @me", ["<", "*", "=", "{", "}", "©", "→", "#now", "@me"]),
+        ('<a href="x y">one</a> 5 < 6', ['<a href="x y">', "</a>", "<"]),
         ("the file_name of R&D in C", ["file_name"]),
         ("You have {n, plural, one {# dog} other {{n} dogs}}!", ["{n, plural, one {# dog} other {{n} dogs}}"]),
     ],

@@ -23,21 +23,21 @@ const GUIDE = {
 /** The state of a step, as changes to one that shows the models in their best heads. */
 function guideState(start, step) {
   const { source, target, word } = start.guide;
-  const models = start.models.slice(0, MOST_MODELS).map((model) => {
+  const models = firstModels(start).map((model) => {
     const { layer, head } = place(model, "cross");
     const off = step === "off" ? Array.from({ length: model.heads }, (_, one) => ["cross", layer, one]) : [];
     return { name: model.name, layer, head, off };
   });
   const plain = { source, target, before: null, word: null, type: firstType(start), level: "word", models, guide: step };
   if (step === "nothing") return { ...plain, word: { side: "query", index: word } };
-  if (step === "swap") return { ...plain, before: target, target: anotherTarget(start, source, target) };
+  if (step === "swap") return { ...plain, before: target, target: anotherTarget(start.examples, source, target) };
   return { ...plain, target: "" };
 }
 
 /** The target of another example: of the one after that whose target is shown. */
-function anotherTarget(start, source, target) {
-  const at = start.examples.findIndex((example) => example.target === target);
-  const others = [...start.examples.slice(at + 1), ...start.examples.slice(0, at + 1)];
+function anotherTarget(examples, source, target) {
+  const at = examples.findIndex((example) => example.target === target);
+  const others = [...examples.slice(at + 1), ...examples.slice(0, at + 1)];
   return others.find((example) => example.source !== source && example.target !== target)?.target ?? null;
 }
 

@@ -6,6 +6,7 @@ const saved = part("saved").textContent ? JSON.parse(part("saved").textContent) 
 const views = new Map(); // what the server has answered, by question
 const MOST_VIEWS = 12;
 let start; // models, examples, limits
+let examples = null; // those of the model that is shown
 let state;
 let panels = [];
 let hasGold = false; // whether an alignment error rate can be shown
@@ -167,20 +168,19 @@ function makeControls() {
   // Another type has other heads: -1 stands for the one to begin with. Another level has other words.
   segments("type", TYPES, (type) => go({ type, word: null, models: state.models.map((model) => ({ ...model, layer: -1, head: -1 })) }));
   segments("level", LEVELS, (level) => go({ level, word: null }));
-  for (const model of start.models) part("model").append(option(model.name, model.name));
+  const several = start.models.some((model) => !sameLanguages(model, start.models[0]));
+  for (const { name, languages } of start.models)
+    part("model").append(option(name, several ? `${name} (${languages.join(" to ")})` : name));
   part("model-choice").hidden = start.models.length < 2;
-  part("beside-choice").hidden = start.models.length < 2;
   part("controls").hidden = false;
   part("figure").addEventListener("change", (event) => go({ figure: event.target.value }, true));
   part("model").addEventListener("change", chooseModels);
   part("beside").addEventListener("change", chooseModels);
   if (saved) return;
   part("ask").hidden = part("export").hidden = false;
-  part("example").append(option("", start.examples.length ? "choose a sentence pair" : "none"));
-  start.examples.forEach(({ source }, i) => part("example").append(option(i, shown(source).slice(0, 80))));
   part("source").maxLength = part("target").maxLength = start.limits.characters;
   part("example").addEventListener("change", (event) => {
-    const example = start.examples[event.target.value];
+    const example = examples[event.target.value];
     if (example) goText(example.source, example.target);
   });
   part("ask").addEventListener("submit", (event) => {
@@ -196,9 +196,8 @@ function makeControls() {
         part("ask").requestSubmit(part(button));
       }
     });
-  part("swap").hidden = start.examples.length < 2;
   part("swap").addEventListener("click", () => {
-    const target = anotherTarget(start, state.source, state.target);
+    const target = anotherTarget(examples, state.source, state.target);
     if (target) go({ target, before: state.before ?? state.target, word: null, guide: null });
   });
   part("export").addEventListener("click", saveFile);
@@ -223,7 +222,15 @@ function foldParts() {
 function chooseModels() {
   const names = [part("model").value, part("beside").value].filter((name, i, all) => name && all.indexOf(name) === i);
   const places = new Map(state.models.map((model) => [model.name, model]));
-  go({ models: names.map((name) => places.get(name) ?? { name, layer: -1, head: -1, off: [] }) });
+  const known = (name) => start.models.find((model) => model.name === name);
+  const [first, before] = [known(names[0]), known(state.models[0].name)];
+  const models = names.filter((name) => sameLanguages(known(name), first))
+    .map((name) => places.get(name) ?? { name, layer: -1, head: -1, off: [] });
+  const target = state.target || panels[0]?.view.target;
+  // A model of the other direction reads the pair turned round.
+  if (isTurned(first, before) && target)
+    return go({ models, source: target, target: state.source, before: null, word: null, guide: null });
+  go({ models });
 }
 
 /** What the state says, in the form and the switches. */
@@ -234,16 +241,29 @@ function fillControls() {
   showGuide(part("guide"), start, saved ? null : state.guide, goGuide);
   const [first, second] = state.models.map(({ name }) => name);
   part("model").value = first;
-  part("beside").replaceChildren(option("", "no other"), ...start.models
-    .filter(({ name }) => name !== first).map(({ name }) => option(name, name)));
+  const shownModel = start.models.find(({ name }) => name === first);
+  const others = start.models.filter((model) => model.name !== first && sameLanguages(model, shownModel));
+  part("beside-choice").hidden = !others.length;
+  part("beside").replaceChildren(option("", "no other"), ...others.map(({ name }) => option(name, name)));
   part("beside").value = second ?? "";
+  if (!saved) fillExamples(first);
   const text = JSON.stringify([state.source, state.target]);
   if (saved || text === filled) return; // what someone is typing stays
   filled = text;
   part("source").value = state.source;
   part("target").value = state.target;
-  const example = start.examples.findIndex(({ source, target }) => source === state.source && target === state.target);
+  const example = examples.findIndex(({ source, target }) => source === state.source && target === state.target);
   part("example").value = example < 0 ? "" : example;
+}
+
+/** The sentence pairs to choose from, in the languages of the model of this name. */
+function fillExamples(name) {
+  const found = examplesFor(start, name);
+  if (examples && String(found[0]?.source) === String(examples[0]?.source)) return;
+  examples = found;
+  part("example").replaceChildren(option("", examples.length ? "choose a sentence pair" : "none"),
+    ...examples.map(({ source }, i) => option(i, shown(source).slice(0, 80))));
+  part("swap").hidden = examples.length < 2;
 }
 
 /** The figures that can stand under a head; an alignment error rate needs gold links. */

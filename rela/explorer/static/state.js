@@ -33,8 +33,21 @@ function readState(start, address) {
       state.models.push({ name, ...place(model, state.type, layers[i], heads[i]), off: readOff(model, off[i]) });
   });
   if (!state.models.length)
-    state.models = start.models.slice(0, MOST_MODELS).map((model) => ({ name: model.name, ...place(model, state.type), off: [] }));
+    state.models = firstModels(start).map((model) => ({ name: model.name, ...place(model, state.type), off: [] }));
   return state;
+}
+
+const sameLanguages = (one, other) => String(one.languages) === String(other.languages);
+const isTurned = (one, other) => String(one.languages) === String([...other.languages].reverse());
+
+/** The models that are shown unless others are asked for: the first, and one that translates the same languages. */
+const firstModels = (start) => start.models.filter((model) => sameLanguages(model, start.models[0])).slice(0, MOST_MODELS);
+
+/** The examples as the model of this name reads them; they are in the first model's languages. */
+function examplesFor(start, name) {
+  const model = start.models.find((known) => known.name === name);
+  if (sameLanguages(model, start.models[0])) return start.examples;
+  return isTurned(model, start.models[0]) ? start.examples.map(({ source, target }) => ({ source: target, target: source })) : [];
 }
 
 /** The attention type that the first model aligns best with. */
