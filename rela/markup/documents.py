@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rela.files import read_all, read_bytes
+from rela.files import read_all
 from rela.markup.entities import add_escaped, add_markdown, add_plain, escape
 from rela.markup.gettext_files import gettext_document
 from rela.markup.html_files import html_tokens
@@ -100,7 +101,8 @@ def read_document(path: str | Path | None, format: str) -> str:
 
     One that declares another encoding is refused: a reader would take the translation's letters for others.
     """
-    data = read_all(sys.stdin.buffer, "the standard input") if path is None else read_bytes(path)
+    with contextlib.nullcontext(sys.stdin.buffer) if path is None else open(path, "rb") as file:
+        data = read_all(file, "the document")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
