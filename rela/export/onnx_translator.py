@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
-from rela.files import parse_json
+from rela.files import checksum, parse_json
 
 SETTINGS, SUBWORDS = "export.json", "subwords.model"
 ENCODER, DECODER_STEP = "encoder", "decoder_step"
+NUMBERS = ("max_length", "max_length_ratio", "max_length_extra")
 WINDOW = 512
 """Lines that are read, sorted by length and translated together."""
 
@@ -113,6 +114,13 @@ def read_settings(folder: Path, format: str) -> dict[str, Any]:
         raise ValueError(f"{folder / SETTINGS} is damaged: {error}") from None
     if settings.get("format") != format:
         raise ValueError(f"{folder} is an export to {settings.get('format')}; wanted one to {format}")
+    wrong = [name for name in NUMBERS if type(settings.get(name)) not in (int, float) or settings[name] < 0]
+    hashes = settings.get("sha256", {})  # older versions wrote none
+    if wrong or not isinstance(hashes, dict):
+        raise ValueError(f"{folder / SETTINGS} is damaged: {(*wrong, 'sha256')[0]} is not what rela export writes")
+    for name, written in hashes.items():
+        if (folder / name).is_file() and checksum(folder / name) != written:
+            raise ValueError(f"{folder / name} is damaged, or of another export than {SETTINGS} beside it")
     return settings
 
 

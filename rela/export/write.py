@@ -20,7 +20,7 @@ from rela.data.subwords import BOS, EOS, UNK
 from rela.errors import RunFailed
 from rela.export.graphs import DecoderStepGraph, EncoderGraph
 from rela.export.onnx_translator import DECODER_STEP, ENCODER, SETTINGS, SUBWORDS, open_session
-from rela.files import replacing_folder
+from rela.files import checksum, replacing_folder
 from rela.model.folder import load_folder
 from rela.model.transformer import Transformer
 
@@ -51,7 +51,9 @@ def export_model(folder: str | Path, format: str, out: str | Path) -> Path:
         written = {name: write_graph(graph, config, format, fresh / name) for name, graph in graphs.items()}
         check_graphs(model, written[ENCODER], written[DECODER_STEP])
         (fresh / SUBWORDS).write_bytes(subwords)
-        (fresh / SETTINGS).write_text(json.dumps(settings_of(config, format), indent=1) + "\n", encoding="utf-8")
+        files = {file.name: checksum(file) for file in sorted(fresh.iterdir())}
+        settings = {**settings_of(config, format), "sha256": files}
+        (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from rela.cli import main
 from rela.config import Config, ModelConfig
+from rela.data.subwords import train_subwords
 from rela.decoding.translate import Translator
 from rela.errors import RunFailed
 from rela.export.graphs import DecoderStepGraph, EncoderGraph
@@ -87,6 +89,25 @@ def test_the_folder_says_what_it_is(exported, tmp_path):
         read_settings(exported[1], "aot")
     with pytest.raises(ValueError, match=r"has no export.json; wanted a folder that rela export wrote"):
         OnnxTranslator(tmp_path)
+
+
+def test_files_of_other_exports_and_damaged_ones_are_refused(exported, tmp_path):
+    folder = shutil.copytree(exported[1], tmp_path / "onnx")
+    foreign = train_subwords((target for _, target in toy_pairs(200)), 300).model
+    for name, data in (("subwords.model", foreign), ("encoder.onnx", b""), ("decoder_step.onnx", b"\0" * 100)):
+        own = (folder / name).read_bytes()
+        (folder / name).write_bytes(data)
+        with pytest.raises(ValueError, match=f"{name} is damaged, or of another export than export.json beside it"):
+            OnnxTranslator(folder)
+        (folder / name).write_bytes(own)
+    settings = json.loads((folder / "export.json").read_text())
+    for change in ({"max_length": "60"}, {"max_length_ratio": None}, {"max_length_extra": -1}, {"sha256": 3}):
+        (folder / "export.json").write_text(json.dumps({**settings, **change}))
+        with pytest.raises(ValueError, match=rf"export.json is damaged: {next(iter(change))} is not what"):
+            OnnxTranslator(folder)
+    del settings["sha256"]
+    (folder / "export.json").write_text(json.dumps(settings))
+    assert OnnxTranslator(folder, threads=1).settings == settings, "as older versions wrote it"
 
 
 def test_what_is_no_export_is_not_replaced(tmp_path):
