@@ -112,6 +112,12 @@ def translate(
     check_outputs(written, [source, prefixes, glossary], all_models)
     reranker = make_reranker(rerank, rerank_weight, device)
     translator = rela.load(models, device)
+    if reranker is not None and reranker.reverse.languages != translator.languages[::-1]:
+        said = [" to ".join(one.languages) for one in (reranker.reverse, translator)]
+        warnings.warn(
+            f"the config of {rerank} says {said[0]}, and the model's {said[1]}; wanted the other direction",
+            stacklevel=1,
+        )
     given = {
         "beam": beam,
         "length_penalty": length_penalty,

@@ -125,6 +125,11 @@ class Translator:
         translator.folder = path
         return translator
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target, as the config says them."""
+        return self.config.data.source_language, self.config.data.target_language
+
     @classmethod
     def ensemble(cls, members: Sequence[Translator]) -> Translator:
         """Several models as one: the next token has the mean of their probabilities.
@@ -138,6 +143,9 @@ class Translator:
             if other.subwords.sha256 != first.subwords.sha256:
                 names = first.folder or "the first model", other.folder or "another"
                 raise ValueError(f"the subwords of {names[0]} and {names[1]} differ; an ensemble needs one vocabulary")
+            if other.languages != first.languages:
+                said = [" to ".join(member.languages) for member in (first, other)]
+                raise ValueError(f"the models translate {said[0]} and {said[1]}; an ensemble needs the same languages")
         if not others:
             return first
         shortest = min(member.config.model.max_length for member in members)

@@ -96,19 +96,35 @@ def test_several_models_are_an_ensemble(call, fails, model, texts, tmp_path):
     assert output.splitlines() == rela.load([model, other], "cpu").translate(SOURCES, beam=2)
     assert output != call("translate", model, texts / "source.en", "--beam", 2)[1]
     larger = make_model(tmp_path / "larger", size=310)
+    back = turn_round(make_model(tmp_path / "back", seed=5))
+    fails("translate", model, back, texts / "source.en", named="the models translate en to de and de to en")
     fails("translate", model, larger, texts / "source.en", named="differ; an ensemble needs one vocabulary")
     fails("translate", texts / "source.en", named="is not a model folder")
     fails("translate", "-", named="MODEL... [SRC]")
 
 
+def turn_round(folder: Path) -> Path:
+    """The model folder, its config saying that it translates German to English."""
+    config = (folder / "config.yaml").read_text()
+    turned = config.replace("source_language: en", "source_language: de").replace(
+        "target_language: de", "target_language: en"
+    )
+    assert turned != config
+    (folder / "config.yaml").write_text(turned)
+    return folder
+
+
 def test_reranking_takes_a_model_of_the_other_direction(call, fails, model, texts, tmp_path):
-    other = make_model(tmp_path / "reverse", seed=5)
+    other = turn_round(make_model(tmp_path / "reverse", seed=5))
     options = ["--rerank", other, "--rerank-weight", 0.9, "--nbest", 2]
     _, output, _ = call("translate", model, texts / "source.en", *options)
     reranker = Reranker(Translator.load(other, "cpu"), 0.9)
     wanted = Translator.load(model, "cpu").translate_nbest(SOURCES, 2, rerank=reranker)
     assert [line.split("\t")[1] for line in output.splitlines()] == [item.text for group in wanted for item in group]
     fails("translate", model, texts / "source.en", "--rerank-weight", 0.9, named="--rerank MODEL too")
+    _, _, said = call("translate", model, texts / "source.en", "--rerank", model)
+    assert "rela: warning:" in said
+    assert "says en to de, and the model's en to de; wanted the other direction" in said
 
 
 def test_prefixes_that_cannot_be_kept_are_refused(fails, model, texts):
