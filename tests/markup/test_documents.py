@@ -250,8 +250,13 @@ def test_what_is_no_prose_stays_in_markdown():
     assert prose_of("> one dog\n> sleeps\n>\n> two") == ["one dog sleeps", "two"]
     assert prose_of("Dog\n: an animal\n\n[^1]: A note.") == ["Dog", "an animal", "A note."]
     assert prose_of("text\nName | Age\n--- | ---\ndog | 3\ncat | 4\n\nend") == [
-        "text", "Name", "Age", "dog", "cat", "end",
-    ]  # fmt: skip
+        "text",
+        "Name",
+        "Age",
+        "dog",
+        "cat",
+        "end",
+    ]
 
 
 def test_links_by_their_own_text_keep_their_address():
