@@ -74,6 +74,7 @@ HOMES = {
     "starlette": ("web", "explorer", "server"),
     "uvicorn": ("web", "explorer", "server"),
     "prometheus_client": ("server",),
+    "py3langid": ("server",),
 }
 HEAVY = (
     "matplotlib",

@@ -2,22 +2,26 @@
 
 A request is JSON, a form (urlencoded or multipart) or a query string. A text may have several sentences and lines; each
 sentence is translated by itself, and what stands between them is kept. The tags of HTML are kept as `rela translate`
-keeps them, and so are URLs, {name}, emoji and the like, unless alternatives are asked for. Languages are not detected:
-a source "auto" is refused.
+keeps them, and so are URLs, {name}, emoji and the like, unless alternatives are asked for. The source "auto" is the
+language that a text is detected to be in, each text of a list by itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from email.parser import BytesParser
 from email.policy import HTTP
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from rela.markup.documents import parse_document
 from rela.markup.placeholders import find_placeholders
+from rela.server.detection import Detected, detect_source, rank_languages
 from rela.server.keys import check_key, key_of
 from rela.server.languages import name_of
 from rela.server.limits import check_texts
@@ -26,33 +30,48 @@ from rela.server.refusals import describe_refusals
 from rela.server.settings import ServerSettings
 from rela.server.texts import Layout
 from rela.web.refused import Busy, Refused
-from rela.web.replies import refusal
 
+Found = TypeVar("Found")
 FIELDS = {
     "q": {
         "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
         "description": "A text, or several.",
         "example": "The dog is sleeping .",
     },
-    "source": {"type": "string", "description": "Code of the source language.", "example": "en"},
+    "source": {
+        "type": "string",
+        "description": "Code of the source language, or auto: the one that is detected.",
+        "example": "en",
+    },
     "target": {"type": "string", "description": "Code of the target language.", "example": "de"},
     "format": {"type": "string", "enum": ["text", "html"], "description": "html keeps tags in their places."},
     "alternatives": {"type": "integer", "minimum": 0, "description": "Further translations of each text."},
     "api_key": {"type": "string", "description": "Where the server wants one."},
 }
-BODY = {
-    "required": True,
-    "content": {
-        kind: {"schema": {"type": "object", "required": ["q", "source", "target"], "properties": FIELDS}}
-        for kind in ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+
+
+def body_of(required: list[str], fields: dict[str, Any]) -> dict[str, Any]:
+    """The description of a request, which may be JSON or a form."""
+    kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+    schema = {"type": "object", "required": required, "properties": fields}
+    return {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}
+
+
+REFUSALS = describe_refusals({400: "The request cannot be answered.", 403: "No known API key came."})
+DETECTED = {
+    "type": "object",
+    "required": ["confidence", "language"],
+    "properties": {
+        "confidence": {"type": "number", "minimum": 0, "maximum": 100},
+        "language": {"type": "string"},
     },
 }
-REFUSALS = describe_refusals({400: "The request cannot be answered.", 403: "No known API key came."})
 ANSWER = {
     "type": "object",
     "required": ["translatedText"],
     "properties": {
         "translatedText": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+        "detectedLanguage": {"oneOf": [DETECTED, {"type": "array", "items": DETECTED}]},
         "alternatives": {"type": "array"},
     },
 }
@@ -85,7 +104,7 @@ def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:
     @router.post(
         "/translate",
         responses={**REFUSALS, 200: {"content": {"application/json": {"schema": ANSWER}}}},
-        openapi_extra={"requestBody": BODY},
+        openapi_extra={"requestBody": body_of(["q", "source", "target"], FIELDS)},
     )
     async def translate(request: Request) -> JSONResponse:
         """Translate a text, or several."""
@@ -103,10 +122,24 @@ def make_router(models: ServedModels, settings: ServerSettings) -> APIRouter:
             into += [model.target] if model.target not in into else []
         return JSONResponse([{"code": code, "name": name_of(code), "targets": into} for code, into in targets.items()])
 
-    @router.post("/detect", status_code=400, responses={400: REFUSALS[400]})
-    async def detect() -> JSONResponse:
-        """Refused: this server detects no languages."""
-        return refusal(f"this server detects no languages; wanted {sources_of(models)} as source", 400)
+    @router.post(
+        "/detect",
+        responses={
+            **REFUSALS,
+            200: {"content": {"application/json": {"schema": {"type": "array", "items": DETECTED}}}},
+        },
+        openapi_extra={"requestBody": body_of(["q"], {name: FIELDS[name] for name in ("q", "api_key")})},
+    )
+    async def detect(request: Request) -> JSONResponse:
+        """The models' languages, with the confidence (0 to 100) that a text is in each, best first."""
+        try:
+            texts, _ = texts_of(await read_asked(request))
+            check_texts(texts, settings)
+            languages = [code for model in models for code in (model.source, model.target)]
+            ranked = await detecting(rank_languages, "\n".join(texts), languages)
+        except Refused as error:
+            raise as_libretranslate(error) from None
+        return JSONResponse([found.as_libretranslate() for found in ranked])
 
     @router.get("/frontend/settings")
     async def frontend_settings() -> dict[str, Any]:
@@ -132,24 +165,57 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
     """What LibreTranslate's clients get for the fields of a request."""
     texts, several = texts_of(fields)
     source, target = as_text(fields, "source"), as_text(fields, "target")
-    if source == "auto":
-        raise Refused(f"source is auto, and this server detects no languages; wanted {sources_of(models)}")
     if (kind := as_text(fields, "format", "text")) not in ("text", "html"):
         raise Refused(f"format is {kind[:40]!r}; wanted text or html")
     alternatives = as_number(fields, "alternatives", settings.max_beam - 1)
     if alternatives and kind == "html":
         raise Refused(f"alternatives is {alternatives}; wanted 0 with format html")
-    model = models.find(None, source, target)
+    models.find(None, None if source == "auto" else source, target)
     check_texts(texts, settings)
+    detected = await detect_sources(models, texts, target, kind) if source == "auto" else []
+    languages = [one.language for one in detected] or [source] * len(texts)
+    found: list[list[str]] = [[]] * len(texts)
+    for language in dict.fromkeys(languages):
+        places = [place for place, other in enumerate(languages) if other == language]
+        asked = [texts[place] for place in places]
+        if detected and language == target:
+            answers = [[text] for text in asked]  # nothing to translate
+        else:
+            answers = await translate_from(models.find(None, language, target), asked, kind, alternatives)
+        for place, best in zip(places, answers, strict=True):
+            found[place] = best
+    answered: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}
+    if alternatives:
+        answered["alternatives"] = [best[1:] for best in found] if several else found[0][1:]
+    if detected:
+        described = [one.as_libretranslate() for one in detected]
+        answered["detectedLanguage"] = described if several else described[0]
+    return answered
+
+
+async def translate_from(model: ServedModel, texts: list[str], kind: str, alternatives: int) -> list[list[str]]:
+    """Of each text the best translation and its alternatives."""
     if kind == "html" or (not alternatives and any(map(find_placeholders, texts))):
         format = "html" if kind == "html" else "txt"
-        found = [[text] for text in await model.translate_documents(texts, format)]
-    else:
-        found = await translate_texts(model, texts, alternatives)
-    answers: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}
-    if alternatives:
-        answers["alternatives"] = [best[1:] for best in found] if several else found[0][1:]
-    return answers
+        return [[text] for text in await model.translate_documents(texts, format)]
+    return await translate_texts(model, texts, alternatives)
+
+
+async def detect_sources(models: ServedModels, texts: list[str], target: str, kind: str) -> list[Detected]:
+    """The language of each text; of HTML, that of its words."""
+    sources = list(dict.fromkeys(model.source for model in models if model.target == target))
+    words = texts
+    if kind == "html":
+        words = ["\n".join(passage.text for passage in parse_document(text, "html").passages) for text in texts]
+    return [await detecting(detect_source, text, sources, target) for text in words]
+
+
+async def detecting(detect: Callable[..., Found], *asked: Any) -> Found:
+    """What a function of rela.server.detection finds, in a thread of its own."""
+    try:
+        return await asyncio.to_thread(detect, *asked)
+    except (ImportError, ValueError) as error:
+        raise Refused(str(error)) from None
 
 
 async def translate_texts(model: ServedModel, texts: list[str], alternatives: int) -> list[list[str]]:
@@ -230,10 +296,6 @@ def as_number(fields: dict[str, Any], name: str, largest: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= largest):
         raise Refused(f"{name} is {str(value)[:40]!r}; wanted a whole number from 0 to {largest}")
     return int(text)
-
-
-def sources_of(models: ServedModels) -> str:
-    return " or ".join(sorted({model.source for model in models}))
 
 
 def as_libretranslate(error: Refused) -> Refused:

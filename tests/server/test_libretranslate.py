@@ -1,6 +1,7 @@
 """LibreTranslate's clients are answered as they expect, whichever way they ask."""
 
 import json
+import sys
 import urllib.parse
 import urllib.request
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from rela.markup.documents import translate_document
 from rela.markup.translate import PassageTranslator
+from rela.server import detection
 from rela.server.texts import Layout
 from tests.web.serving import refused
 
@@ -132,7 +134,7 @@ def test_the_languages_are_those_of_the_models(client):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"source": "auto"}, "detects no languages; wanted de or en"),
+        ({"source": "auto", "target": "fr"}, "there is no model for target 'fr'"),
         ({"source": "fr"}, "there is no model for source 'fr'"),
         ({"target": "en"}, "there is no model"),
         ({"target": None}, "target is missing"),
@@ -180,6 +182,58 @@ def test_broken_requests_are_refused(client, kind, body):
     refused(client.post("/translate", content=body, headers={"content-type": kind.encode("latin-1")}), 400)
 
 
-def test_detection_is_refused_clearly(client):
-    for answer in (client.post("/detect", json={"q": "Hallo"}), client.post("/detect", data={"q": "Hallo"})):
-        assert refused(answer, 400) == "this server detects no languages; wanted de or en as source"
+@pytest.fixture
+def detector():
+    pytest.importorskip("py3langid")
+
+
+@pytest.mark.usefixtures("detector")
+def test_an_automatic_source_is_the_language_of_each_text(client, translators):
+    english, german = "The dogs sleep in the house .", "Die Hunde schlafen in dem Haus ."
+    plain = client.post("/translate", json={**ASKED, "q": english}).json()
+    answer = client.post("/translate", json={**ASKED, "q": english, "source": "auto"}).json()
+    assert answer.pop("detectedLanguage")["language"] == "en"
+    assert answer == plain
+    back = client.post("/translate", data={"q": german, "source": "auto", "target": "en"}).json()
+    assert back["translatedText"] == translators["de-en"].translate([german])[0]
+    assert back["detectedLanguage"]["language"] == "de"
+    # What is in the target language already stays as it is, as LibreTranslate does it.
+    mixed = client.post("/translate", json={**ASKED, "q": [german, english, german], "source": "auto"}).json()
+    assert mixed["translatedText"] == [german, plain["translatedText"], german]
+    assert [found["language"] for found in mixed["detectedLanguage"]] == ["de", "en", "de"]
+
+
+@pytest.mark.usefixtures("detector")
+def test_the_language_of_html_is_that_of_its_words(client):
+    page = f'<p class="the house of the dogs" title="what is this">{"Die Hunde schlafen . " * 2}</p>'
+    asked = {"q": page, "source": "auto", "target": "en", "format": "html"}
+    answer = client.post("/translate", json=asked).json()
+    assert answer.pop("detectedLanguage")["language"] == "de"
+    assert answer == client.post("/translate", json={**asked, "source": "de"}).json()
+
+
+@pytest.mark.usefixtures("detector")
+def test_languages_are_detected_whichever_way_is_asked(client):
+    text = "Wo ist der Bahnhof ?"
+    answers = [
+        client.post("/detect", json={"q": text}),
+        client.post("/detect", data={"q": text}),
+        client.post("/detect", params={"q": text}),
+        client.post("/detect", json={"q": [text]}),
+    ]
+    for answer in answers:
+        assert answer.status_code == 200, answer.text
+        assert [found["language"] for found in answer.json()] == ["de", "en"]
+        assert sum(found["confidence"] for found in answer.json()) == pytest.approx(100, abs=0.1)
+    assert "q is missing" in refused(client.post("/detect", json={}), 400)
+    assert "100,001 characters" in refused(client.post("/detect", json={"q": "x" * 100_001}), 400)
+
+
+def test_without_the_detector_one_source_is_enough(client, monkeypatch):
+    detection.load_identifier.cache_clear()
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    answer = client.post("/translate", json={**ASKED, "source": "auto"}).json()
+    assert answer.pop("detectedLanguage") == {"confidence": 100.0, "language": "en"}
+    assert answer == client.post("/translate", json=ASKED).json()
+    says = refused(client.post("/detect", json={"q": "Hallo"}), 400)
+    assert says == "detecting a language needs py3langid: pip install 'rela-attention[serve]'"
