@@ -1,7 +1,5 @@
 """Unwritten memory shows: torch.empty gives NaN in every test of this folder."""
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -14,15 +12,6 @@ def poisoned_memory(monkeypatch):
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: False)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture(autouse=True)
-def float_masks_on_hopper(monkeypatch):
-    """Float masks go to the Hopper kernels in every test of this folder; elsewhere they are switched off."""
-    if importlib.util.find_spec("triton"):
-        from rela.kernels.hopper import dispatch
-
-        monkeypatch.setattr(dispatch, "FLOAT_MASKS", True)
 
 
 @pytest.fixture

@@ -49,6 +49,10 @@ def cases(dtype: torch.dtype) -> dict[str, Case]:
             lambda q, k, v, t: relu_attention(q, k, v, threshold=t, scale=0.125, causal=True, deterministic=True),
             [*dense(300, 333, 64, dtype), threshold],
         ),
+        "relu, float mask": (
+            lambda q, k, v, mask: relu_attention(q, k, v, scale=0.125, mask=mask, deterministic=True),
+            [*dense(300, 336, 64, dtype), draw(1, 4, 300, 336, dtype=dtype, seed=8)],
+        ),
         "relu, packed": (
             lambda q, k, v: relu_attention_packed(q, k, v, packing, packing, scale=0.125, deterministic=True),
             packed(64, dtype),
@@ -97,13 +101,15 @@ def test_output_and_gradients_are_the_same_bits(name, dtype):
         assert not differing(first, run(function, inputs, dtype))
 
 
+@pytest.mark.parametrize("float_mask", [False, True])
 @pytest.mark.parametrize("D", [64, 128])
-def test_only_the_gradient_of_queries_depends_on_the_order_of_additions(D):
+def test_only_the_gradient_of_queries_depends_on_the_order_of_additions(D, float_mask):
     """Without `deterministic`, dQ may be a float32 sum by atomic additions (docs/kernels.md), and then is rounded."""
     inputs = dense(600, 600, D, torch.bfloat16)
+    mask = draw(1, 4, 600, 600, dtype=torch.bfloat16, seed=4) if float_mask else None
 
     def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return relu_attention(q, k, v, scale=D**-0.5, causal=True)
+        return relu_attention(q, k, v, scale=D**-0.5, causal=True, mask=mask)
 
     first = run(function, inputs, torch.bfloat16)
     for _ in range(REPEATS - 1):

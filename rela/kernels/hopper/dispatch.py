@@ -3,7 +3,6 @@
 This module imports neither Gluon nor a kernel until a problem fits, so that the package works without either.
 """
 
-import os
 from collections.abc import Callable
 from functools import cache
 
@@ -19,9 +18,6 @@ SHORTEST = 128  # queries and keys; at 64 and D = 64 the plain kernels are the f
 FEWEST_DECODE_KEYS = 512  # where the plain kernel becomes faster was not measured
 LARGEST_DROPOUT = 0.96  # beyond that a comparison meets float16's NaN (dropout.py)
 MOST_DECODE_QUERIES = 8  # of all heads that share a key head
-FLOAT_MASKS = os.environ.get("RELA_HOPPER_FLOAT_MASKS", "0") == "1"
-"""Whether float masks are computed here. Off: on an H200 a few outputs were wrong in 7 of 45 tests, and the fence that
-was missing has not been tried on one (docs/log.md)."""
 
 
 @cache
@@ -51,7 +47,7 @@ def serves(problem: Problem, statistics: bool = False) -> bool:
         and problem.record.on_hopper
         and problem.typical_queries >= SHORTEST
         and problem.typical_keys >= SHORTEST
-        and (not problem.biased or (FLOAT_MASKS and has_bias_tiles(problem)))
+        and (not problem.biased or has_bias_tiles(problem))
         and not (statistics and any(limit is not None for limit in limits))
         and problem.dropout <= LARGEST_DROPOUT
         and all(map(has_descriptor, (q, k, v)))
