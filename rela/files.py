@@ -20,6 +20,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of writing: no room on the disk, none left of a user's share, a file as large as it may be."""
 LARGEST = 1 << 28
 """Bytes of a file that is read as a whole, at most; a device has no end."""
+LARGEST_JSON = 1 << 25
+"""Bytes of a file of JSON that a command wrote into a folder; as values they take up to twenty times as much memory."""
 
 
 @contextlib.contextmanager
@@ -86,12 +88,15 @@ def final_name(path: str | Path) -> Path:
     return Path(*(match["name"] if (match := TEMPORARY.fullmatch(part)) else part for part in Path(path).parts))
 
 
-def read_all(file: IO[bytes], name: str) -> bytes:
+def read_all(file: IO[bytes], name: str, largest: int | None = None) -> bytes:
     """The rest of an open file; ValueError for one that is too large, or without end."""
-    data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ValueError(f"{name} is over {LARGEST >> 20} MiB; wanted a smaller file")
-    return data
+    largest = LARGEST if largest is None else largest
+    data = bytearray()
+    while block := file.read(1 << 20):  # read takes memory for all that it is asked for
+        data += block
+        if len(data) > largest:
+            raise ValueError(f"{name} is over {largest >> 20} MiB; wanted a smaller file")
+    return bytes(data)
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -106,6 +111,28 @@ def read_text(path: str | Path) -> str:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8") from None
+
+
+def read_part(path: str | Path, largest: int | None = None) -> bytes:
+    """The bytes of a file that a command once wrote into a folder, such as subwords.model in that of a model.
+
+    ValueError for a device, a pipe, and a file that is too large.
+    """
+    check_regular(path)
+    with open(path, "rb") as file:
+        return read_all(file, str(path), largest)
+
+
+def check_regular(path: str | Path) -> None:
+    """Refuse a device, which may have no end, and a pipe, which waits for a writer: only a user may name one."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open has its own error for a folder
+        raise ValueError(f"{path} is a device or a pipe; wanted a regular file")
+
+
+def read_json(path: str | Path) -> Any:
+    """The value of such a file of JSON; ValueError too for one that is not UTF-8, no JSON or nested too deeply."""
+    return parse_json(read_part(path, LARGEST_JSON).decode("utf-8"))
 
 
 def write_text(path: str | Path, text: str) -> None:

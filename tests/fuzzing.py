@@ -16,6 +16,7 @@ import json
 import lzma
 import os
 import random
+import resource
 import shutil
 import signal
 import tarfile
@@ -146,6 +147,17 @@ class Target:
             assert 0 < len(message) < 2000
             assert self.path.name in message or self.path.parent.name in message
 
+    def refuse(self) -> str:
+        """The one line with which whatever lies at the path is refused, soon and without much memory."""
+        try:
+            with time_limit(LONGEST), memory_limit(1 << 30):
+                self.read()
+        except Exception as error:
+            if not is_expected(error):
+                raise
+            return describe(error)
+        raise AssertionError(f"{self.path} was read")
+
     def attack(self, executions: int, seed: int, until: float = float("inf")) -> tuple[int, list[str]]:
         """Read the file after each of many sets of edits: how many they were, and each exception nobody expected."""
         self.attempt([])
@@ -183,6 +195,18 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def memory_limit(more: int) -> Iterator[None]:
+    """Ends what takes so many bytes more than the process has, by a MemoryError."""
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def innermost(error: BaseException) -> str:
     """The last place in our own code that an exception came through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}rela{os.sep}" in frame.filename]
@@ -216,6 +240,11 @@ def model_header(folder: Path) -> Target:
         return load_folder(folder / "model")
 
     return Target(header, read, "json")
+
+
+def model_weights(folder: Path) -> Target:
+    tiny_folder(folder / "weighted")
+    return Target(folder / "weighted" / WEIGHTS, lambda: load_folder(folder / "weighted"), "bytes")
 
 
 def log_file(folder: Path) -> Target:
@@ -505,6 +534,13 @@ TARGETS = {
 }
 
 
+PARTS = {
+    "model weights": model_weights,
+    **{name: TARGETS[name] for name in ("model config", "model vocabulary", "choice of heads", "aligner", "detector")},
+    **{name: TARGETS[name] for name in ("progress", "manifest", "vocabulary", "score job", "score journal", "shards")},
+    **{name: TARGETS[name] for name in ("partial output", "hub config")},
+}
+"""Files that a command wrote into a folder and another reads from there, without being told their names."""
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """A file system in memory, for speed."""
 

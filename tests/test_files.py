@@ -16,6 +16,8 @@ from rela.files import (
     is_written_into,
     lock,
     read_bytes,
+    read_json,
+    read_part,
     read_text,
     remove_leftovers,
     replacing,
@@ -78,6 +80,24 @@ def test_what_is_read_as_a_whole_has_an_end_and_is_utf8(tmp_path, monkeypatch):
         read_text(tmp_path / "b")
     with pytest.raises(ValueError, match="/dev/zero is over 1 MiB; wanted a smaller file"):
         read_bytes("/dev/zero")
+
+
+def test_a_part_of_a_folder_is_a_regular_file_of_some_size(tmp_path):
+    path = tmp_path / "part"
+    path.write_bytes(b"12345")
+    assert read_part(path, 5) == b"12345"
+    with pytest.raises(ValueError, match="part is over 0 MiB"):
+        read_part(path, 4)
+    (tmp_path / "link").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with pytest.raises(ValueError, match=f"{name} is a device or a pipe; wanted a regular file"):
+            read_part(tmp_path / name)
+    with pytest.raises(IsADirectoryError):
+        read_part(tmp_path)
+    path.write_text("[1, NaN", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1 column 8"):
+        read_json(path)
 
 
 def test_links_that_lead_to_one_another_stay(tmp_path):

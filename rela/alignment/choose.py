@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from rela.analysis.links import AlignmentTable, matrix_links, word_weights
 from rela.analysis.record import AttentionRecord
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks, Link
-from rela.files import parse_json, write_text
+from rela.files import read_json, write_text
 from rela.model.folder import ModelFolderError
 
 CHOICE = "alignment.json"
@@ -148,10 +149,10 @@ def save_choice(folder: Path, choice: AlignmentChoice) -> None:
 def load_choice(folder: Path) -> AlignmentChoice | None:
     """The choice remembered in a model folder, or None."""
     path = folder / CHOICE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     try:
-        values = parse_json(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         if not isinstance(values, dict):
             raise ValueError("wanted an object with layer, heads and shifted")
         if "head" in values:  # as it was written while a choice was one head

@@ -8,6 +8,7 @@ trains it on links of the model's own heads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.evaluation.alignment import Link
 from rela.files import replacing
-from rela.model.folder import ModelFolderError, load_weights, save_weights
+from rela.model.folder import ModelFolderError, load_module, save_weights
 
 FITTED = "aligner.safetensors"
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
@@ -134,16 +135,13 @@ def save_fitted(folder: Path, aligner: FittedAligner) -> None:
 
 def load_fitted(translator: Translator, tokenised: bool = False) -> FittedAligner | None:
     """The trained aligner of a model folder, or None."""
-    if translator.folder is None or not (translator.folder / FITTED).is_file():
+    if translator.folder is None or not os.path.lexists(translator.folder / FITTED):
         return None
     path, shape = translator.folder / FITTED, translator.config.model
-    weights = load_weights(path)
-    layer = int(weights.pop("layer", torch.tensor(-1)))
+    module = LinkModule(shape.width)
+    weights = load_module(module, path, layer=torch.tensor(0))
+    layer = int(weights.pop("layer"))
     if not 0 <= layer <= shape.decoder_layers:
         raise ModelFolderError(f"{path} reads layer {layer}; the model has layers 0 to {shape.decoder_layers}")
-    module = LinkModule(shape.width)
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ModelFolderError(f"{path} does not fit the model: {' '.join(str(error).split())}") from None
+    module.load_state_dict(weights)
     return FittedAligner(translator, module, layer, tokenised)

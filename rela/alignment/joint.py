@@ -9,6 +9,7 @@ reverse (the links of awesome-align, Dou and Neubig, 2021, arXiv 2101.08231, wit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -20,7 +21,7 @@ from rela.alignment.fitted import BATCH_TOKENS, batches_of, word_matrix
 from rela.analysis.capture import WINDOW, Encoded, encode
 from rela.decoding.translate import Translator
 from rela.files import replacing
-from rela.model.folder import ModelFolderError, load_weights, save_weights
+from rela.model.folder import ModelFolderError, load_module, save_weights
 
 JOINT = "aligner_joint.safetensors"
 SIZE = 256
@@ -121,20 +122,18 @@ def save_joint(aligner: JointAligner) -> None:
 
 def load_joint(forward: Translator, backward: Translator, tokenised: bool = False) -> JointAligner | None:
     """The trained aligner of two model folders, or None where there is none; refused if each has another one."""
-    paths = [path for one in (forward, backward) if one.folder and (path := one.folder / JOINT).is_file()]
+    paths = [path for one in (forward, backward) if one.folder and os.path.lexists(path := one.folder / JOINT)]
     if len(paths) < 2:
         return None
-    own, other = map(load_weights, paths)
+    widths = forward.config.model.width, backward.config.model.width
+    module = JointModule(*widths)
+    own, other = load_module(module, paths[0]), load_module(JointModule(*reversed(widths)), paths[1])
     turned = swapped(other)
     if own.keys() != turned.keys() or not all(tensor.equal(turned[name]) for name, tensor in own.items()):
         raise ModelFolderError(
             f"{paths[0]} and {paths[1]} are not of one training; run rela fit-aligner --train with these two models"
         )
-    module = JointModule(forward.config.model.width, backward.config.model.width)
-    try:
-        module.load_state_dict({name: tensor.float() for name, tensor in own.items()})
-    except RuntimeError as error:
-        raise ModelFolderError(f"{paths[0]} does not fit the models: {' '.join(str(error).split())}") from None
+    module.load_state_dict({name: tensor.float() for name, tensor in own.items()})
     return JointAligner(forward, backward, module, tokenised)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from rela.files import lock, parse_json
+from rela.files import check_regular, lock, parse_json, read_all
 
 MANIFEST = "manifest.jsonl"
 
@@ -50,12 +50,14 @@ def open_manifest(folder: Path, job: dict[str, Any]) -> Iterator[Manifest]:
     """The manifest of a folder, which is made; `job` says what is done to what, and must not have changed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MANIFEST
-    if not path.exists() and any(folder.iterdir()):
+    if path.exists():
+        check_regular(path)
+    elif any(folder.iterdir()):
         raise ValueError(f"{folder} holds other files and no {MANIFEST}; wanted a new folder, or one of this command")
     with path.open("ab+") as file:
         lock(file.fileno(), f"another command is writing to {folder}; wait for it or stop it")
         file.seek(0)
-        data = file.read()
+        data = read_all(file, str(path))
         file.truncate(data.rfind(b"\n") + 1)  # a last line without its end was being written when a process died
         try:
             entries = [read_entry(line) for line in data.split(b"\n")[:-1]]

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rela.files import checksum, is_written_into, lock, naming, parse_json, target_of, write_text
+from rela.files import checksum, is_written_into, lock, naming, read_json, target_of, write_text
 
 # Seconds between two records of how far the output is.
 SECONDS = 2.0
@@ -63,10 +63,10 @@ class ResumableOutput:
 
     def skip(self, sources: Iterator[str]) -> None:
         """Go to where the record says the output is, or to its beginning where there is none."""
-        if not self.record.is_file():
+        if not os.path.lexists(self.record):
             return
         try:
-            found = parse_json(self.record.read_text(encoding="utf-8"))
+            found = read_json(self.record)
             lines, size, digest = (found[name] for name in ("lines", "size", "source"))
             settings = dict(found["settings"])
             if not all(type(number) is int and number >= 0 for number in (lines, size)):

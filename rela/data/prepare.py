@@ -37,7 +37,7 @@ from rela.data.shards import (
     vocabulary_path,
 )
 from rela.data.subwords import Subwords, pack_models, train_subwords
-from rela.files import checksum, held, naming, remove_leftovers, synchronise, write_bytes
+from rela.files import checksum, held, naming, read_part, remove_leftovers, synchronise, write_bytes
 from rela.progress import Progress, no_progress
 
 
@@ -229,7 +229,7 @@ def tidy(directory: Path, meta: dict[str, Any]) -> None:
     """Copy the vocabulary to where other configurations find it; remove the ids of earlier preparations."""
     vocabulary, copy = vocabulary_path(directory, meta), directory / VOCABULARY
     if copy != vocabulary and (not copy.exists() or checksum(copy) != meta["vocabulary"]["sha256"]):
-        write_bytes(copy, vocabulary.read_bytes())
+        write_bytes(copy, read_part(vocabulary))
     remove_leftovers(directory)
     (directory / ".lock").unlink(missing_ok=True)  # of an older version
     remove_ids(directory, keep=ids_folder(directory, meta))

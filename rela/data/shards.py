@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.corpus import CorpusError
-from rela.files import checksum, lock
+from rela.files import checksum, lock, read_json
 
 FORMAT = 1
 META, VOCABULARY, IDS = "meta.json", "subwords.model", "ids"
@@ -267,10 +267,10 @@ def read_meta(directory: Path) -> dict[str, Any] | None:
     """What a finished preparation says about itself; None if there is none."""
     path = directory / META
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
+        meta = read_json(path)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise CorpusError(f"{path} is damaged; run `rela prepare --force`") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise CorpusError(f"{path} is of another format, wanted {FORMAT}; run `rela prepare --force`")

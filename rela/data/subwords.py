@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rela.files import read_bytes, write_bytes
+from rela.files import read_part, write_bytes
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL = (PAD, BOS, EOS)
@@ -63,8 +63,9 @@ class Subwords:
     @classmethod
     def load(cls, path: str | Path) -> Subwords:
         """Read a model file; ValueError if it is truncated or something else."""
+        model = read_part(path)
         try:
-            return cls(read_bytes(path))
+            return cls(model)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
-from rela.files import checksum, parse_json
+from rela.files import checksum, read_json
 
 SETTINGS, SUBWORDS = "export.json", "subwords.model"
 ENCODER, DECODER_STEP = "encoder", "decoder_step"
@@ -107,7 +107,7 @@ def pad(sources: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def read_settings(folder: Path, format: str) -> dict[str, Any]:
     """The settings of an exported model, which must be of this format."""
     try:
-        settings: dict[str, Any] = dict(parse_json((folder / SETTINGS).read_text(encoding="utf-8")))
+        settings: dict[str, Any] = dict(read_json(folder / SETTINGS))
     except FileNotFoundError:
         raise ValueError(f"{folder} has no {SETTINGS}; wanted a folder that rela export wrote") from None
     except (ValueError, TypeError) as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from rela.analysis.words import word_index
 from rela.data.corpus import EMPTY, is_empty
 from rela.decoding.translate import PairTooLong, Translator
-from rela.files import parse_json, write_text
+from rela.files import read_json, write_text
 from rela.filtering.detection import auroc
 from rela.filtering.features import OF_DOMAIN, IdPair, PairView, feature_names, view_pairs
 from rela.filtering.fingerprint import model_fingerprint
@@ -297,10 +298,10 @@ def save_detectors(folder: Path, detectors: dict[str, Detector]) -> None:
 def load_detectors(folder: Path) -> dict[str, Detector]:
     """The detectors of a model folder, by name; none where it was not calibrated."""
     path = folder / DETECTOR
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         if any("unrelated_weights" not in values for values in found.values()):
             raise ModelFolderError(f"{path} was made by an older version; run rela check --calibrate again")
         return {name: read_detector(values) for name, values in found.items()}

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rela.files import lock, naming, parse_json, write_text
+from rela.files import lock, naming, parse_json, read_json, read_part, write_text
 
 RECORD = np.dtype([("null_rate", "<f8"), ("log_prob", "<f8"), ("score", "<f8"), ("problem", "u1")])
 """One pair; the scores of a pair with a problem are NaN, and so is `score` where no detector was asked."""
@@ -51,7 +51,7 @@ class ScoreStore:
         if not path.exists():  # several processes may come here at once, with the same job
             write_text(path, json.dumps(job, indent=1))
         try:
-            known = dict(parse_json(path.read_text(encoding="utf-8")))
+            known = dict(read_json(path))
         except (ValueError, TypeError):
             raise ValueError(f"{path} is damaged; remove the folder {folder} to score from the beginning") from None
         if changed := sorted(key for key in job.keys() | known.keys() if job.get(key) != known.get(key)):
@@ -126,7 +126,7 @@ class PartWriter:
 
 def journal_entries(path: Path) -> Iterator[dict[str, int]]:
     """The entries of a journal; a last line without its end was being written when the process died."""
-    for line in path.read_bytes().split(b"\n")[:-1]:
+    for line in read_part(path).split(b"\n")[:-1]:
         try:
             entry = parse_json(line)
             if not all(type(entry[name]) is int and 0 <= entry[name] < 2**48 for name in ENTRY):
@@ -138,4 +138,4 @@ def journal_entries(path: Path) -> Iterator[dict[str, int]]:
 
 def whole_length(path: Path) -> int:
     """Bytes up to the end of the last complete line."""
-    return path.read_bytes().rfind(b"\n") + 1
+    return read_part(path).rfind(b"\n") + 1

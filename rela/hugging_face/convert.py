@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rela.config import Config
 from rela.data.subwords import Subwords
-from rela.files import parse_json, replacing_folder
+from rela.files import read_json, read_part, replacing_folder
 from rela.model.folder import SUBWORDS, ModelFolderError, is_replaceable, load_folder, save_folder, unique_weights
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
             raise OSError(f"{out} could not be written: {error}") from None
         tokenizer.save_pretrained(fresh)
         if (folder / CARD).is_file():
-            (fresh / CARD).write_bytes((folder / CARD).read_bytes())
+            (fresh / CARD).write_bytes(read_part(folder / CARD))
     return out
 
 
@@ -76,7 +76,7 @@ def from_hugging_face(folder: str | Path, out: str | Path) -> Path:
     check_subwords(folder, subwords, model.config)
     save_folder(out, model.config.to_rela(), unique_weights(model.to_rela()), subwords.model)
     if (folder / CARD).is_file():
-        (out / CARD).write_bytes((folder / CARD).read_bytes())
+        (out / CARD).write_bytes(read_part(folder / CARD))
     return out
 
 
@@ -124,7 +124,7 @@ def check_subwords(folder: Path, subwords: Subwords, config: RelaConfig) -> None
 def model_type(folder: Path) -> str:
     """What config.json of a folder says the model is."""
     try:
-        values = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        values = read_json(folder / "config.json")
     except OSError:
         raise ModelFolderError(f"{folder} has no config.json; wanted a folder of save_pretrained") from None
     except ValueError as error:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rela.config import Config, from_dict, read_yaml, save_config
-from rela.files import final_name, replacing_folder
+from rela.files import check_regular, final_name, read_part, replacing_folder
 from rela.model.transformer import Transformer
 
 WEIGHTS, CONFIG, SUBWORDS = "model.safetensors", "config.yaml", "subwords.model"
@@ -28,8 +28,8 @@ OURS = re.compile(
 """The files that belong to the model of a folder or checkpoint, and go with it."""
 SUBWORDS_HASH = "subwords_sha256"
 """The entry of the weights' own metadata that names their subword model."""
-LARGEST_HEADER = 100_000_000
-"""Bytes; what safetensors itself allows."""
+LARGEST_HEADER = 1 << 24
+"""Bytes: a hundred for each of the tensors that the largest models have, and more."""
 
 
 class ModelFolderError(ValueError):
@@ -100,6 +100,17 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
+def load_module(module: nn.Module, path: Path, **more: Tensor) -> dict[str, Tensor]:
+    """The weights of a module and tensors like `more`, from a file whose header must promise just these shapes."""
+    wanted = {**module.state_dict(), **more}
+    found = read_header(path).shapes
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in wanted or found.get(name) != list(wanted[name].shape):
+            shape = list(wanted[name].shape) if name in wanted else "no such tensor"
+            raise ModelFolderError(f"{path} does not fit the model: {name} is {found.get(name)}; wanted {shape}")
+    return load_weights(path)
+
+
 @dataclass(frozen=True)
 class Header:
     """What a safetensors file says of its tensors before any of them is read."""
@@ -111,6 +122,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """The header of a safetensors file, or a one-line error that names it."""
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
             if size > LARGEST_HEADER:
@@ -189,7 +201,7 @@ def load_folder(path: str | Path) -> tuple[Transformer, Config, bytes]:
         config = from_dict(Config, read_yaml(path / CONFIG), str(path / CONFIG))
     except ValueError as error:
         raise ModelFolderError(str(error)) from None
-    header, subwords = read_header(path / WEIGHTS), (path / SUBWORDS).read_bytes()
+    header, subwords = read_header(path / WEIGHTS), read_part(path / SUBWORDS)
     check_header(header, config, path)
     trained_with = header.metadata.get(SUBWORDS_HASH)  # None in folders of older versions
     if trained_with is not None and trained_with != hashlib.sha256(subwords).hexdigest():

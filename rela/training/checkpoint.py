@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rela.config import Config, save_config
 from rela.errors import RunFailed
-from rela.files import checksum, remove_folder, remove_leftovers, replacing_folder, write_text
+from rela.files import checksum, read_json, read_part, remove_folder, remove_leftovers, replacing_folder, write_text
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, save_weights
 
 OPTIMISER, PROGRESS, FINISHED = "optimiser.safetensors", "progress.json", "finished.json"
@@ -124,8 +124,8 @@ class Checkpoints:
     def load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor] | Path]:
         """(progress, weights, optimiser) of a checkpoint; the optimiser as tensors, or as a folder of parts."""
         try:
-            progress = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            progress = read_json(path / PROGRESS)
+        except (OSError, ValueError) as error:
             raise DamagedCheckpoint(f"{path / PROGRESS} is damaged: {error}") from None
         if not isinstance(progress, dict) or not progress.keys() >= REQUIRED:
             raise DamagedCheckpoint(f"{path / PROGRESS} is damaged; wanted {', '.join(sorted(REQUIRED))} in it")
@@ -170,7 +170,7 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the weights of several model folders, summed in float64."""
     if not folders:
         raise ModelFolderError("no model folders to average")
-    vocabularies = {(folder / SUBWORDS).read_bytes() for folder in folders}
+    vocabularies = {read_part(folder / SUBWORDS) for folder in folders}
     if len(vocabularies) > 1:
         found = f"{len(vocabularies)} different {SUBWORDS} in the folders"
         raise ModelFolderError(f"{found}; wanted checkpoints of one run")
@@ -195,7 +195,7 @@ def mark_average(path: Path, step: int, count: int) -> None:
 def is_average_of(path: Path, step: int, count: int) -> bool:
     """Whether a finished model folder is the mean of `count` checkpoints up to a step."""
     try:
-        note = json.loads((path / FINISHED).read_text(encoding="utf-8"))
+        note = read_json(path / FINISHED)
     except (OSError, ValueError):
         return False
     return bool(note == {"step": step, "average_last": count})

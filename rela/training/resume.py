@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rela.config import Config, from_dict, read_yaml, to_dict
+from rela.files import read_part
 from rela.model.folder import CONFIG, SUBWORDS, ModelFolderError, load_into, unique_weights
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import (
@@ -160,7 +161,7 @@ def check_same_run(path: Path, progress: dict[str, Any], experiment: Experiment)
     """Refuse a checkpoint of another experiment, vocabulary, text or number of batches a step, or of more steps."""
     check_same_experiment(path / CONFIG, experiment.config, progress["step"])
     directory = experiment.config.data.directory
-    if (path / SUBWORDS).read_bytes() != experiment.subwords:
+    if read_part(path / SUBWORDS) != experiment.subwords:
         raise CheckpointError(f"{path} was trained with another vocabulary than that of {directory}")
     if progress["data"] != experiment.data:
         raise CheckpointError(f"{path} was trained on other text than what is in {directory}")

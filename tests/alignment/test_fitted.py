@@ -57,7 +57,13 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ModelFolderError, match="the model has layers 0 to 2"):
         load_fitted(translator)
     save_fitted(tmp_path / "model", FittedAligner(translator, LinkModule(5), 0))
-    with pytest.raises(ModelFolderError, match="does not fit the model"):
+    with pytest.raises(ModelFolderError, match=r"does not fit the model: key.weight is"):
+        load_fitted(translator)
+    large = b'{"layer": {"dtype": "F32", "shape": [2500000000], "data_offsets": [0, 10000000000]}}'
+    with open(tmp_path / "model" / FITTED, "wb") as file:  # ten gigabytes, which are not read
+        file.write(len(large).to_bytes(8, "little") + large)
+        file.truncate(8 + len(large) + 10_000_000_000)
+    with pytest.raises(ModelFolderError, match=r"does not fit the model: key.weight is None; wanted"):
         load_fitted(translator)
     (tmp_path / "model" / FITTED).write_bytes(b"no tensors")
     with pytest.raises(ModelFolderError, match="damaged"):

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzzing import KINDS, TARGETS, Edit
+from tests.fuzzing import KINDS, PARTS, TARGETS, Edit
 
 pytest.importorskip("zstandard")  # not on every GPU machine, where these files are collected, too
 
@@ -37,6 +38,27 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path, name):
         target.attempt(edits)
 
     attempt()
+
+
+def link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def large_file(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(10 << 30)  # takes no room on the disk
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_file_in_a_folder_that_has_no_end_is_refused(tmp_path, name):
+    target = PARTS[name](tmp_path)
+    target.attempt([])
+    for put in (link_to_a_device, large_file, os.mkfifo):
+        target.path.unlink()
+        put(target.path)
+        message = target.refuse()
+        assert "\n" not in message
+        assert target.path.name in message
 
 
 @pytest.mark.campaign
