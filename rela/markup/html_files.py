@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -20,6 +21,25 @@ UNTOUCHED = frozenset(
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
+_PARTS = ["tbody", "tfoot", "thead"]
+ENDED_BY = {
+    "p": frozenset([
+        "address", "article", "aside", "blockquote", "center", "details", "dialog", "dir", "div", "dl", "fieldset",
+        "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "main",
+        "menu", "nav", "ol", "p", "pre", "search", "section", "summary", "table", "ul",
+        "li", "dt", "dd", "td", "th", "tr", *_PARTS,
+    ]),
+    "li": frozenset(["li"]),
+    "dt": frozenset(["dt", "dd"]),
+    "dd": frozenset(["dt", "dd"]),
+    "option": frozenset(["option", "optgroup"]),
+    "optgroup": frozenset(["optgroup"]),
+    "td": frozenset(["td", "th", "tr", *_PARTS]),
+    "th": frozenset(["td", "th", "tr", *_PARTS]),
+    "tr": frozenset(["tr", *_PARTS]),
+    **dict.fromkeys(_PARTS, frozenset(_PARTS)),
+}  # fmt: skip
+"""Elements that need no end tag, and the opening tags that end them; the end of their parent does so too."""
 
 
 def html_tokens(text: str) -> list[Token]:
@@ -118,12 +138,7 @@ def untouched_together(tokens: list[Token]) -> list[Token]:
         token = tokens[at]
         end = at + 1
         if token.kind.startswith("keep"):
-            depth = 1
-            while end < len(tokens) and depth:
-                same = tokens[end].name == token.name
-                closes = tokens[end].kind in (CLOSE, "end")
-                depth += (-1 if closes else 1) if same and tokens[end].kind != POINT else 0
-                end += 1
+            end = end_of_element(tokens, at)
             kind = POINT if token.kind == "keep-point" else BREAK
             token = Token(kind, "".join(part.raw for part in tokens[at:end]))
         elif token.kind == "end":
@@ -134,3 +149,51 @@ def untouched_together(tokens: list[Token]) -> list[Token]:
             merged.append(token)
         at = end
     return merged
+
+
+def end_of_element(tokens: list[Token], start: int) -> int:
+    """Where the element whose opening tag is at `start` ends: behind its end tag, or before what ends it without."""
+    element = tokens[start].name
+    inside = OpenElements()
+    inside.open(element)
+    for at in range(start + 1, len(tokens)):
+        kind, name = tokens[at].kind, tokens[at].name
+        if kind in (CLOSE, "end"):
+            if inside.count[name]:
+                inside.close(name)
+                if not inside.names:
+                    return at + 1
+            elif element in ENDED_BY and kind == "end" and name != "p":  # its parent's; </p> alone is an empty one
+                return at
+            continue
+        while inside.blocks and name in ENDED_BY.get(inside.blocks[-1], ()):
+            inside.close(inside.blocks[-1])
+        if not inside.names:
+            return at
+        if name and name not in VOID and kind != POINT:
+            inside.open(name)
+    return len(tokens)
+
+
+class OpenElements:
+    """The elements that are open at a place, the innermost last; no call walks through all of them."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.blocks: list[str] = []
+        self.count: Counter[str] = Counter()
+
+    def open(self, name: str) -> None:
+        self.names.append(name)
+        self.count[name] += 1
+        if name not in INLINE:
+            self.blocks.append(name)
+
+    def close(self, name: str) -> None:
+        """Close the innermost element of this name, and all inside it."""
+        closed = ""
+        while closed != name:
+            closed = self.names.pop()
+            self.count[closed] -= 1
+            if closed not in INLINE:
+                self.blocks.pop()

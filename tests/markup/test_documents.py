@@ -110,6 +110,30 @@ def test_html_comes_back_byte_for_byte_where_nothing_is_translated():
     assert identity(HTML, "html") == HTML
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<p translate="no">Stays<p>Word</p>',
+        '<p translate="no">Stays <b>here<div>Word</div>',
+        '<body><p translate="no">Stays</b> here</body> Word',
+        '<ul><li translate="no">Stays<ul><li>too<li>too</ul>too<li>Word</ul>',
+        '<ul><li translate="no">Stays <p>too</ul>Word',
+        '<dl><dt translate="no">Stays<dd>Word</dl>',
+        '<table><tr><td class="notranslate">Stays<td>Word</table>',
+        '<table><tr translate="no"><td>Stays<td>too<tr><td>Word</table>',
+        '<table><tr><th translate="no">Stays</table>Word',
+        '<select><option translate="no">Stays<option>Word</select>',
+        '<div translate="no">Stays<div>too</div><p>too</div>Word',
+        f'<li translate="no">Stays{"<b>" * 6_000}{"<td></td></i>" * 3_000}<p>too<li>Word',
+    ],
+)
+def test_an_element_without_its_end_tag_stays_up_to_where_it_ends(page: str):
+    """One that needs no end tag is ended by its next sibling or by its parent's end; what follows is translated."""
+    texts = [passage.text for passage in parse_document(page, "html").passages if passage.has_words]
+    assert [text.strip() for text in texts] == ["Word"]
+    assert identity(page, "html") == page
+
+
 def test_script_style_code_and_pre_stay():
     translated = translate_document(HTML, "html", passages())
     for kept in (
