@@ -29,6 +29,12 @@ def test_the_value_is_the_exact_squared_miss(target: float, seed: int, masked: b
     assert penalty.item() == pytest.approx(sum(misses) / 3, abs=1e-12)
 
 
+@pytest.mark.parametrize("target", [-0.001, 1.001, float("nan"), "0.5", True])
+def test_a_target_that_is_no_rate_is_refused(target: object):
+    with pytest.raises(ValueError, match=r"target sparsity is .*; wanted a rate in \[0, 1\]"):
+        rela.sparsity_penalty(normal(1, 2, 3, 4), target)
+
+
 @pytest.mark.parametrize("target", [0.0, 1.0])
 @pytest.mark.parametrize("shift", [-30.0, 0.0, 30.0])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])

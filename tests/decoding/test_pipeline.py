@@ -6,9 +6,14 @@ import dataclasses
 import threading
 
 import pytest
+import torch
+from torch import Tensor
 
 from rela.config import DecodeConfig
+from rela.data.subwords import PAD
 from rela.decoding.background import Background
+from rela.decoding.beam import Hypothesis
+from rela.decoding.engines.gpu_search import Watch
 from rela.decoding.pipeline import Request
 
 
@@ -32,6 +37,26 @@ def test_scores_come_in_the_order_of_the_pairs(make_translator):
     together = pipeline.score(pairs, DecodeConfig(batch_tokens=30))
     assert [len(values) for values in together] == [2, 8, 1, 2]
     assert together == [pipeline.score([pair], DecodeConfig())[0] for pair in pairs]
+
+
+def test_links_are_read_from_the_ids_of_both_sides_and_the_weights_between_them(make_translator):
+    """Sources longer and shorter than their translations; a reader that writes down what it is given."""
+    pipeline, seen = make_translator().pipeline, dict[tuple[int, ...], tuple[int, ...]]()
+    sources = [[5, 6, 7, 8, 9], [10], [11, 12, 13]]
+    found = [[Hypothesis((20,), 0.0, 0.0), Hypothesis((21, 22), 0.0, 0.0)], [Hypothesis((23,) * 6, 0.0, 0.0)], []]
+
+    def read(source: Tensor, target: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        for row in range(len(source)):
+            ids = [tuple(id for id in side[row].tolist() if id != PAD) for side in (source, target)]
+            seen[ids[1]] = ids[0]
+            assert weights[row].shape == (4, target.size(1) + 1, source.size(1) + 1)  # H, and </s> on both sides
+            assert weights[row, :, : len(ids[1]) + 1, : len(ids[0]) + 1].any()
+            assert not weights[row, :, :, len(ids[0]) + 1 :].any()
+        return torch.zeros_like(target), torch.arange(len(source)) >= 0
+
+    linked = pipeline.with_links(sources, found, Watch(1, read))
+    assert seen == {(20,): (5, 6, 7, 8, 9), (21, 22): (5, 6, 7, 8, 9), (23,) * 6: (10,)}
+    assert [[one.tokens for one in group] for group in linked] == [[one.tokens for one in group] for group in found]
 
 
 @pytest.mark.parametrize("gpu_batches", [None, []])  # as by the reference; as by the GPU engine, with work left over

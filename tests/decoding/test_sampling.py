@@ -84,3 +84,14 @@ def test_translators_draw_each_sample_independently(make_translator):
     other = translator.translate_nbest(lines, sampling=True, temperature=0.7, max_length_ratio=0.5, seed=2)
     assert not {item[0].tokens for item in other} <= {item.tokens for item in drawn}
     assert len(translator.translate_nbest(lines[:1], nbest=9, sampling=True, max_length_ratio=0.5)[0]) == 9
+
+
+def test_any_integer_is_a_seed_and_counts_modulo_2_to_the_63(make_translator):
+    translator, lines = make_translator(), ["The dog sleeps .", "A cat"]
+
+    def drawn(seed: int) -> list[tuple[int, ...]]:
+        found = translator.translate_nbest(lines, sampling=True, max_length_ratio=0.5, seed=seed)
+        return [group[0].tokens for group in found]
+
+    assert drawn(3) == drawn(3 + 2**63) == drawn(3 - 2**63)
+    assert drawn(3) != drawn(4)
