@@ -24,7 +24,7 @@ from triton import knobs
 KNOWN_VERSIONS = ("3.6.",)
 REUSES = os.environ.get("RELA_REUSE_LAUNCHES", "1") == "1" and triton.__version__.startswith(KNOWN_VERSIONS)
 MOST_DESCRIPTORS = 256  # of one tensor's place: the allocator gives the same addresses again and again
-Tiles = Mapping[int, tuple[int, int | None]]
+Tiles = Mapping[int, tuple[int, int]]
 """Of the arguments that are read or written in tiles by the tensor memory accelerator: rows and columns of a tile."""
 
 

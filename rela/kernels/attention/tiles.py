@@ -32,18 +32,20 @@ class Tiles:
 
 @dataclass(frozen=True)
 class HopperTiles:
-    """Queries of each of two warpgroups, keys of a tile, and tiles under way."""
+    """Queries of each of two warpgroups, keys of a tile, numbers of a head with their zeros, and tiles under way."""
 
     rows: int
     keys: int
+    columns: int
     stages: int
 
 
 @dataclass(frozen=True)
 class HopperGradientTiles:
-    """Queries of a tile, tiles under way, and whether scores are computed one tile ahead."""
+    """Queries of a tile, numbers of a head, tiles under way, and whether scores are computed one tile ahead."""
 
     queries: int
+    columns: int
     stages: int
     prefetch: bool
 

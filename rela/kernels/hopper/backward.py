@@ -113,8 +113,8 @@ def numbers_of(problem: Problem) -> tuple[object, ...]:
 
 def tiled(problem: Problem, tiles: HopperGradientTiles) -> Tiles:
     """Which of the arguments are read or written in tiles."""
-    dense: dict[int, tuple[int, int | None]] = dict.fromkeys((1, 2, 5, 6), (ROWS, None))
-    dense |= {0: (tiles.queries, None), 3: (tiles.queries, None), 4: (ROWS, ROWS)}
+    dense = dict.fromkeys((1, 2, 5, 6), (ROWS, tiles.columns))
+    dense |= {0: (tiles.queries, tiles.columns), 3: (tiles.queries, tiles.columns), 4: (ROWS, ROWS)}
     if problem.seed is not None:
         dense |= {10: (1, tiles.queries)}
     return dense | {15: (tiles.queries, ROWS)} if problem.biased else dense
@@ -124,7 +124,7 @@ def constants(problem: Problem, tiles: HopperGradientTiles) -> dict[str, object]
     """Compile-time constants of the kernel."""
     packed, tabled = problem.queries is not None, has_intervals(problem)
     return {
-        "D": problem.q.shape[3],
+        "D": tiles.columns,
         "GROUP": problem.q.shape[1] // problem.k.shape[1],
         "CAUSAL": problem.causal and not tabled,  # else it is in the intervals
         "TABLED": tabled,

@@ -9,10 +9,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from rela.kernels.attention.problem import Problem
+from rela.kernels.attention.problem import Problem, power_of_2
 from rela.kernels.attention.tiles import HopperGradientTiles, HopperTiles
 
-HEAD_SIZES = (64, 128)
+HEAD_TILES = (64, 128)  # columns of a tile: other head sizes are filled up with zeros
 TYPES = (torch.bfloat16, torch.float16)
 SHORTEST = 128  # queries and keys; at 64 and D = 64 the plain kernels are the faster ones
 FEWEST_DECODE_KEYS = 512  # where the plain kernel becomes faster was not measured
@@ -42,7 +42,8 @@ def serves(problem: Problem, statistics: bool = False) -> bool:
     q, k, v = problem.q, problem.k, problem.v
     limits = (problem.queries, problem.key_lengths, problem.key_starts, problem.mask, problem.left, problem.right)
     return (
-        q.shape[3] in HEAD_SIZES
+        q.shape[3] % 8 == 0  # rows of outputs and gradients are steps of 16 bytes, too
+        and power_of_2(q.shape[3]) in HEAD_TILES
         and q.dtype in TYPES
         and problem.record.on_hopper
         and problem.typical_queries >= SHORTEST
@@ -61,7 +62,7 @@ def serves_decoding(problem: Problem) -> bool:
     """Whether the Hopper kernel decodes this problem: few queries for each key head, rows in steps of 16 bytes."""
     q, k, v = problem.q, problem.k, problem.v
     return (
-        q.shape[3] in HEAD_SIZES
+        q.shape[3] in HEAD_TILES
         and q.dtype in TYPES
         and problem.record.on_hopper
         and q.shape[1] // k.shape[1] * q.shape[2] <= MOST_DECODE_QUERIES
@@ -92,13 +93,15 @@ def has_descriptor(x: Tensor) -> bool:
 
 
 def forward_tiles(problem: Problem) -> HopperTiles:
-    return HopperTiles(rows=64, keys=128, stages=4 if problem.q.shape[3] == 64 else 2)
+    columns = power_of_2(problem.q.shape[3])
+    return HopperTiles(rows=64, keys=128, columns=columns, stages=4 if columns == 64 else 2)
 
 
 def gradient_tiles(problem: Problem) -> HopperGradientTiles:
-    if problem.q.shape[3] == 64:
-        return HopperGradientTiles(queries=128, stages=2, prefetch=True)
-    return HopperGradientTiles(queries=64, stages=2, prefetch=False)
+    columns = power_of_2(problem.q.shape[3])
+    if columns == 64:
+        return HopperGradientTiles(queries=128, columns=columns, stages=2, prefetch=True)
+    return HopperGradientTiles(queries=64, columns=columns, stages=2, prefetch=False)
 
 
 def planned_forward(

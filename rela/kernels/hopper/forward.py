@@ -95,12 +95,8 @@ def numbers_of(problem: Problem) -> tuple[object, ...]:
 
 def tiled(problem: Problem, tiles: HopperTiles) -> Tiles:
     """Which of the arguments are read or written in tiles."""
-    dense: dict[int, tuple[int, int | None]] = {
-        0: (tiles.rows, None),
-        1: (tiles.keys, None),
-        2: (tiles.keys, None),
-        3: (tiles.rows, None),
-    }
+    queries, keys = (tiles.rows, tiles.columns), (tiles.keys, tiles.columns)
+    dense = {0: queries, 1: keys, 2: keys, 3: queries}
     if problem.seed is not None:
         dense |= {10: (1, tiles.keys)}
     return dense | {13: (tiles.rows, tiles.keys)} if problem.biased else dense
@@ -110,7 +106,7 @@ def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[st
     """Compile-time constants of the kernel."""
     packed, tabled = problem.queries is not None, has_intervals(problem)
     return {
-        "D": problem.q.shape[3],
+        "D": tiles.columns,
         "CAUSAL": problem.causal and not tabled,  # else it is in the intervals
         "LONGEST_FIRST": problem.causal and not packed,
         "TABLED": tabled,
@@ -125,6 +121,6 @@ def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[st
         "ROWS": tiles.rows,
         "KEYS": tiles.keys,
         "STAGES": tiles.stages,
-        "BIAS_STAGES": 2 if problem.q.shape[3] == 64 else 1,
+        "BIAS_STAGES": 2 if tiles.columns == 64 else 1,
         "num_warps": 4,
     }

@@ -15,9 +15,8 @@ def tile_layout(rows: int, columns: int, dtype: torch.dtype) -> gl.NVMMASharedLa
     return gl.NVMMASharedLayout.get_default_for([1, 1, rows, columns], TYPES[dtype])
 
 
-def descriptor(x: Tensor, rows: int, columns: int | None = None) -> TensorDescriptor:
-    """Tiles of one head of x, [B, H, N, D], whole rows unless told; rows past N read as zeros and are not written."""
-    columns = columns or x.shape[3]
+def descriptor(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """Tiles of one head of x, [B, H, N, D]; what lies beyond N or D reads as zeros and is not written."""
     # an axis of one element may have any stride, the accelerator wants a proper one
     proper = -(-x.shape[3] // 8) * 8
     strides = [s if n > 1 else proper for s, n in zip(x.stride()[:-1], x.shape[:-1], strict=True)]

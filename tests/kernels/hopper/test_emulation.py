@@ -53,6 +53,9 @@ CASES = [
     Case(64, torch.float16, False, ("lengths", "starts", "window")),
     Case(128, torch.float16, True, ("starts", "window", "threshold")),
     Case(64, torch.bfloat16, True, ("starts",)),
+    Case(96, torch.bfloat16, True, ("lengths", "threshold")),
+    Case(80, torch.float16, False, ("bias",)),
+    Case(40, torch.bfloat16, False, ("mask",)),
 ]
 
 

@@ -58,7 +58,7 @@ def on_a_grid(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> to
 def test_random_cases(case, calls):
     choose = random.Random(case)
     generator = torch.Generator().manual_seed(case)
-    dtype, D, group = choose.choice(TYPES), choose.choice([64, 128]), choose.choice([1, 1, 2, 3])
+    dtype, D, group = choose.choice(TYPES), choose.choice([64, 128, 40, 80, 96]), choose.choice([1, 1, 2, 3])
     B, Hk = choose.randint(1, 3), choose.randint(1, 3)
     T, S = (choose.choice([choose.randint(1, 40), choose.randint(1, 700), 128, 256, 1024]) for _ in range(2))
     causal = choose.random() < 0.5
@@ -84,7 +84,7 @@ def test_statistics_of_random_cases(case, calls):
     """On a grid scores are exact, so are the statistics, and many weights are equally large."""
     choose = random.Random(case)
     generator = torch.Generator().manual_seed(case)
-    dtype, D, group = choose.choice(TYPES), choose.choice([64, 128]), choose.choice([1, 2])
+    dtype, D, group = choose.choice(TYPES), choose.choice([64, 128, 112]), choose.choice([1, 2])
     B, Hk = choose.randint(1, 3), choose.randint(1, 3)
     T, S = (choose.choice([choose.randint(1, 40), choose.randint(1, 700), 128, 1024]) for _ in range(2))
     causal = choose.random() < 0.5
