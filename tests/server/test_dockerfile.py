@@ -48,6 +48,12 @@ def test_what_is_needed_to_build_the_package_is_copied(instructions):
     assert next(need for need in project["dependencies"] if need.startswith("torch")) in run
 
 
+def test_the_commands_that_are_run_are_in_the_image(instructions):
+    """Its base is Debian with Python: pip, and what Debian always has."""
+    commands = [part for rest in of(instructions, "RUN") for part in rest.split("&&")]
+    assert {shlex.split(command)[0] for command in commands} <= {"pip", "rm", "useradd"}
+
+
 def test_the_entry_point_is_a_command_with_known_options(instructions):
     program, name, *options = json.loads(of(instructions, "ENTRYPOINT")[0])
     assert program == "rela"
