@@ -54,12 +54,26 @@ def read_test_links(path: Path, count: int) -> list[frozenset[Link]]:
     return [frozenset((int(a), int(b)) for a, b in (link.split("-") for link in line.split())) for line in lines]
 
 
-def main(arguments: Sequence[str] | None = None) -> float:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def write_links(out: Path, there: list[frozenset[Link]], back: list[frozenset[Link]]) -> None:
+    """Write the links of both directions and of every symmetrisation, each to a file beside the others."""
+    results = {"forward": there, "reverse": back}
+    for method in SYMMETRISATIONS:
+        results[method] = [symmetrise(one, other, method) for one, other in zip(there, back, strict=True)]
+    for name, links in results.items():
+        write_text(Path(f"{out}.{name}"), "".join(pharaoh(one) + "\n" for one in links))
+
+
+def text_options(parser: argparse.ArgumentParser) -> None:
+    """The options that name the text."""
     for name in ("train-source", "train-target", "source", "target", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--train-tokenised", action="store_true", help="training text has its words between spaces")
     parser.add_argument("--limit", type=int, help="use the first so many training pairs")
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    text_options(parser)
     parser.add_argument("--model", type=int, default=3, help="1: IBM 1, 2: with HMM, 3: with fertility")
     options = parser.parse_args(arguments)
     try:
@@ -80,11 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
         )
         seconds = time.perf_counter() - started
         there, back = (read_test_links(path, count) for path in (forward, reverse))
-    results = {"forward": there, "reverse": back}
-    for method in SYMMETRISATIONS:
-        results[method] = [symmetrise(one, other, method) for one, other in zip(there, back, strict=True)]
-    for name, links in results.items():
-        write_text(Path(f"{options.out}.{name}"), "".join(pharaoh(one) + "\n" for one in links))
+    write_links(options.out, there, back)
     print(f"{len(pairs):,} pairs in {seconds:.1f} s, {len(pairs) / seconds:,.0f} pairs a second")
     return seconds
 

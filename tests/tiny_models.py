@@ -13,6 +13,8 @@ from rela.model.transformer import Transformer
 from rela.toy import generate, split, write_corpus
 
 LAYERS, HEADS = 2, 2
+BACK = ("de", "en")
+"""The languages of a model of the other direction."""
 
 
 @cache
@@ -21,7 +23,9 @@ def subwords() -> Subwords:
 
 
 @cache
-def tiny_translator(kind: str = "rela-g", seed: int = 1, max_length: int = 120) -> Translator:
+def tiny_translator(
+    kind: str = "rela-g", seed: int = 1, max_length: int = 120, languages: tuple[str, str] = ("en", "de")
+) -> Translator:
     """Scores of some size, so that rela-g has rows that look at nothing and log-probabilities differ."""
     torch.manual_seed(seed)
     shape = ModelConfig(
@@ -37,12 +41,13 @@ def tiny_translator(kind: str = "rela-g", seed: int = 1, max_length: int = 120) 
         threshold=0.1 if kind == "rela-g" else 0.0,
         max_length=max_length,
     )
-    return Translator(Transformer(shape), subwords(), Config(model=shape), "cpu")
+    data = DataConfig(source_language=languages[0], target_language=languages[1])
+    return Translator(Transformer(shape), subwords(), Config(model=shape, data=data), "cpu")
 
 
-def tiny_folder(path, kind: str = "rela-g", seed: int = 1) -> Translator:
+def tiny_folder(path, kind: str = "rela-g", seed: int = 1, languages: tuple[str, str] = ("en", "de")) -> Translator:
     """The same, saved and loaded."""
-    tiny_translator(kind, seed).save(path)
+    tiny_translator(kind, seed, languages=languages).save(path)
     return Translator.load(path, "cpu")
 
 

@@ -23,6 +23,7 @@ from rela.analysis.links import NO_LINK, best_source, word_weights
 from rela.analysis.record import END
 from rela.analysis.words import words
 from rela.data.corpus import is_empty
+from rela.decoding.directions import check_opposite
 from rela.decoding.translate import PairTooLong, Translator
 
 PAIRS = 500
@@ -66,6 +67,7 @@ def choose_together(
     A are the forward model's links and B the backward model's, turned round. Every head of one model is compared with
     every head of the other, then the two, three, … best heads of the two layers found.
     """
+    check_opposite(forward, backward)
     sample = usable(pairs, [forward, backward], limit)
     turned = [(target, source) for source, target in sample]
 

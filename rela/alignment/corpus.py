@@ -14,6 +14,7 @@ from rela.alignment.choose import Aligner, AlignmentChoice, choose
 from rela.alignment.joint import JointAligner
 from rela.analysis.links import matrix_links
 from rela.data.corpus import is_empty
+from rela.decoding.directions import check_opposite
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks, Link, symmetrise
 from rela.evaluation.symmetrise import SYMMETRISATIONS
@@ -68,6 +69,7 @@ def two_matrices(
         for matrix in forward.matrices(short_enough(pairs, [forward.translator])):
             yield matrix, matrix.T
         return
+    check_opposite(forward.translator, backward.translator)
     there, back = tee(short_enough(pairs, [forward.translator, backward.translator]))
     turned = ((target, source) for source, target in back)
     yield from zip(forward.matrices(there), backward.matrices(turned), strict=True)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from rela.alignment.fitted import BATCH_TOKENS, batches_of, word_matrix
 from rela.analysis.capture import WINDOW, Encoded, encode
+from rela.decoding.directions import check_opposite
 from rela.decoding.translate import Translator
 from rela.files import replacing
 from rela.model.folder import ModelFolderError, load_module, save_weights
@@ -61,6 +62,7 @@ class JointAligner:
     chosen = True
 
     def __init__(self, forward: Translator, backward: Translator, module: JointModule, tokenised: bool = False) -> None:
+        check_opposite(forward, backward)
         self.translator, self.backward, self.tokenised = forward, backward, tokenised
         self.module = module.to(forward.device).eval()
 

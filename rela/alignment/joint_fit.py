@@ -30,6 +30,7 @@ from rela.alignment.fitted import batches_of
 from rela.alignment.joint import JointAligner, JointModule, encode_sides, encoder_states
 from rela.analysis.capture import capture
 from rela.analysis.words import punctuation_apart, word_index
+from rela.decoding.directions import check_opposite
 from rela.decoding.translate import Translator
 from rela.progress import Progress, no_progress
 
@@ -75,6 +76,7 @@ def fit_joint(
     to </s>; one that is linked only in links that symmetrising left out is not learnt from. Nothing of the models
     changes, and their states are kept, in half precision, while the aligner learns.
     """
+    check_opposite(forward.translator, backward.translator)
     sample = usable(pairs, [forward.translator, backward.translator], limit)
     sides, found = drawn_links(two_model_links(forward, backward, sample, links), len(sample), progress)
     examples = make_examples(forward.translator, backward.translator, sides, found, progress)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rela.alignment.choose import Aligner
     from rela.alignment.fitted import FittedAligner
     from rela.alignment.joint import JointAligner
+    from rela.decoding.translate import Translator
 
 
 def align(
@@ -76,6 +77,7 @@ def align(
     """
     from rela.alignment.choose import Aligner, AlignmentChoice, check_choice, choose, save_choice
     from rela.alignment.corpus import align_corpus, choose_backward
+    from rela.decoding.directions import check_opposite
     from rela.evaluation.alignment import pharaoh, read_links
 
     check_symmetrisation(symmetrise)
@@ -87,19 +89,22 @@ def align(
     if layer is not None:
         choice = AlignmentChoice(layer - 1, tuple(one - 1 for one in head) if head else None, shifted is not False)
 
-    def make_aligner(folder: Path, chooser: Any) -> Aligner:
-        translator = load_models([str(folder)], device).popitem()[1]
+    def make_aligner(translator: Translator, chooser: Any) -> Aligner:
         if dev_source and dev_target and dev_gold:
             links = read_links(dev_gold, gold_one_based, gold_flipped)
             found = chooser(translator, text_pairs(dev_source, dev_target, None), links, tokenised)
+            assert translator.folder is not None
             save_choice(translator.folder, found)
             print(f"{translator.folder}: {found}", file=sys.stderr)
         if choice is not None:
             check_choice(choice, translator)
         return Aligner(translator, choice, tokenised)
 
-    forward = make_aligner(model, choose)
-    backward = None if reverse is None else make_aligner(reverse, choose_backward)
+    there = load_models([str(model)], device).popitem()[1]
+    back = None if reverse is None else load_models([str(reverse)], device).popitem()[1]
+    check_opposite(there, back)
+    forward = make_aligner(there, choose)
+    backward = None if back is None else make_aligner(back, choose_backward)
     trained = None if aligner == "heads" or choice is not None or any(dev) else trained_aligner(forward, backward)
     if aligner == "fitted" and trained is None:
         which = "" if reverse is None else f" with the reverse model {reverse}"

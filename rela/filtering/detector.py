@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from rela.analysis.words import word_index
 from rela.data.corpus import EMPTY, is_empty
+from rela.decoding.directions import check_opposite
 from rela.decoding.translate import PairTooLong, Translator
 from rela.files import read_json, write_text
 from rela.filtering.detection import auroc
@@ -138,6 +139,7 @@ def calibrate(
     if left out.
     Thresholds and AUROC come from every fifth pair, which is kept out of the fit.
     """
+    check_opposite(forward, backward)
     if domain not in DOMAINS:
         raise ValueError(f"domain is {domain!r}; wanted one of {', '.join(DOMAINS)}")
     pairs = [pair for pair in pairs if scorable(forward, backward, pair)]
@@ -330,6 +332,7 @@ def read_detector(values: dict[str, Any]) -> Detector:
 
 def detector_for(forward: Translator, backward: Translator | None) -> Detector | None:
     """The detector in the forward model's folder that fits these models; None if it was never calibrated."""
+    check_opposite(forward, backward)
     found = load_detectors(forward.folder) if forward.folder is not None else {}
     detector = found.get("alone" if backward is None else "both")
     if detector is None:

@@ -8,7 +8,7 @@ from rela.alignment.choose import Aligner, choose
 from rela.alignment.corpus import align_corpus, choose_backward, turn
 from rela.evaluation.alignment import GoldLinks, symmetrise
 from rela.toy import generate
-from tests.tiny_models import tiny_translator, toy_pairs
+from tests.tiny_models import BACK, tiny_translator, toy_pairs
 
 TOY = list(generate(6, seed=5))
 PAIRS = [(pair.source, pair.target) for pair in TOY]
@@ -17,7 +17,7 @@ GOLD = [GoldLinks(frozenset(pair.links), frozenset(pair.links)) for pair in TOY]
 
 @pytest.mark.parametrize("method", ["intersection", "union", "grow-diag-final"])
 def test_two_directions_are_symmetrised(method):
-    forward, backward = Aligner(tiny_translator()), Aligner(tiny_translator("rela-g", seed=2))
+    forward, backward = Aligner(tiny_translator()), Aligner(tiny_translator("rela-g", seed=2, languages=BACK))
     there = list(align_corpus(forward, PAIRS))
     back = [turn(links) for links in align_corpus(backward, [(target, source) for source, target in PAIRS])]
     expected = [symmetrise(one, other, method) for one, other in zip(there, back, strict=True)]
@@ -25,7 +25,7 @@ def test_two_directions_are_symmetrised(method):
 
 
 def test_the_backward_model_is_chosen_on_turned_gold():
-    model = tiny_translator("rela-g", seed=2)
+    model = tiny_translator("rela-g", seed=2, languages=BACK)
     turned = [GoldLinks(turn(gold.sure), turn(gold.possible)) for gold in GOLD]
     assert choose_backward(model, PAIRS, GOLD) == choose(model, [(target, source) for source, target in PAIRS], turned)
 
@@ -47,5 +47,5 @@ def test_empty_and_overlong_lines_have_no_links_and_keep_their_place():
 def test_a_text_of_any_length_is_read_as_it_is_needed():
     taken = []
     endless = (taken.append(1) or pair for _ in range(10**9) for pair in toy_pairs(2))
-    next(align_corpus(Aligner(tiny_translator()), endless, Aligner(tiny_translator("rela-g", seed=2))))
+    next(align_corpus(Aligner(tiny_translator()), endless, Aligner(tiny_translator("rela-g", seed=2, languages=BACK))))
     assert len(taken) < 2000

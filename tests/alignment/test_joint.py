@@ -6,7 +6,7 @@ import torch
 from rela.alignment.corpus import align_corpus, symmetrise_matrices, two_matrices
 from rela.alignment.joint import JOINT, JointAligner, JointModule, encode_sides, load_joint, save_joint
 from rela.model.folder import ModelFolderError
-from tests.tiny_models import tiny_folder, tiny_translator, toy_pairs
+from tests.tiny_models import BACK, tiny_folder, tiny_translator, toy_pairs
 
 PAIRS = toy_pairs(5)
 
@@ -18,7 +18,7 @@ def tiny_joint(forward, backward):
 
 @pytest.fixture(scope="module")
 def joint():
-    return tiny_joint(tiny_translator(), tiny_translator("rela-g", seed=2))
+    return tiny_joint(tiny_translator(), tiny_translator("rela-g", seed=2, languages=BACK))
 
 
 def test_probabilities_are_distributions_over_the_other_side_and_null_whatever_the_batch(joint):
@@ -55,7 +55,7 @@ def test_its_links_are_those_of_both_directions(joint):
 
 
 def test_it_is_kept_in_both_folders_and_another_one_is_refused(tmp_path):
-    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2)
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     assert load_joint(there, back) is None
     aligner = tiny_joint(there, back)
     save_joint(aligner)
@@ -65,7 +65,7 @@ def test_it_is_kept_in_both_folders_and_another_one_is_refused(tmp_path):
         assert torch.allclose(one, its_one, atol=0.01), "kept in half precision"
         assert torch.allclose(other, its_other, atol=0.01)
     assert load_joint(back, there) is not None
-    save_joint(JointAligner(there, tiny_folder(tmp_path / "third", seed=3), JointModule(24, 24)))
+    save_joint(JointAligner(there, tiny_folder(tmp_path / "third", seed=3, languages=BACK), JointModule(24, 24)))
     with pytest.raises(ModelFolderError, match="are not of one training"):
         load_joint(there, back)
     save_joint(JointAligner(there, back, JointModule(24, 24, size=5)))

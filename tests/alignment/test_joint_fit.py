@@ -7,13 +7,15 @@ from rela.alignment.corpus import align_corpus
 from rela.alignment.fit import COMPUTING, FITTING
 from rela.alignment.joint_fit import fit_joint, two_model_links, words_alike
 from rela.analysis.words import words
-from tests.tiny_models import tiny_translator, toy_pairs
+from tests.tiny_models import BACK, tiny_translator, toy_pairs
 
 
 @pytest.fixture(scope="module")
 def heads():
     choice = AlignmentChoice(1, (0,), False)
-    return Aligner(tiny_translator("softmax"), choice), Aligner(tiny_translator("softmax", seed=2), choice)
+    return Aligner(tiny_translator("softmax"), choice), Aligner(
+        tiny_translator("softmax", seed=2, languages=BACK), choice
+    )
 
 
 def test_it_learns_the_links_of_the_heads(heads):

@@ -23,7 +23,7 @@ from rela.cluster.ray_data import Work, WriteShard, is_done
 from rela.commands.ray_jobs import CheckRows, ScoreRows, TranslateRows
 from rela.data.corpus import CorpusError
 from rela.filtering.score_corpus import score_block
-from tests.tiny_models import tiny_folder, toy_pairs
+from tests.tiny_models import BACK, tiny_folder, toy_pairs
 
 # Ray's own, in its own use of itself.
 pytestmark = [
@@ -104,7 +104,7 @@ def test_links_are_those_of_one_process(place, cluster, tmp_path):
 @pytest.mark.campaign
 def test_checks_are_those_of_one_process_from_text_and_parquet(place, cluster, tmp_path):
     """Two models, both formats; lines are those of the corpus, and titles come once."""
-    tiny_folder(tmp_path / "back", seed=2)
+    tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     command = ["check", place / "model", "--reverse", tmp_path / "back", "--device", "cpu"]
     texts, table = [place / "source", place / "target"], [place / "pairs.parquet"] * 2
     for format, files in (("tsv", texts), ("jsonl", table)):

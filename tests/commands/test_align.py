@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.commands.running import refused, run
-from tests.tiny_models import tiny_folder
+from tests.tiny_models import BACK, tiny_folder
 
 
 def test_align_then_aer(lab, tmp_path, capsys):
@@ -25,9 +25,10 @@ def test_align_then_aer(lab, tmp_path, capsys):
 
 def test_align_in_both_directions(lab, tmp_path, capsys):
     files = (lab / "test.en", lab / "test.de")
+    tiny_folder(tmp_path / "soft", "softmax", languages=BACK)
     found = {}
     for method in ("intersection", "grow-diag", "grow-diag-final-and", "union"):
-        run("align", lab / "rela-g" / "model", *files, "--reverse", lab / "soft", "--symmetrise", method)
+        run("align", lab / "rela-g" / "model", *files, "--reverse", tmp_path / "soft", "--symmetrise", method)
         found[method] = [set(line.split()) for line in capsys.readouterr().out.split("\n")[:-1]]
     assert all(len(lines) == 8 for lines in found.values())
     for smaller, larger in (
@@ -38,10 +39,21 @@ def test_align_in_both_directions(lab, tmp_path, capsys):
         assert all(a <= b for a, b in zip(found[smaller], found[larger], strict=True))
 
 
+def test_a_reverse_model_of_the_same_direction_is_refused(lab, tmp_path, capsys):
+    model, files = lab / "rela-g" / "model", (lab / "test.en", lab / "test.de")
+    for command in ("align", "fit-aligner"):
+        wrong = refused(capsys, command, model, *files, "--reverse", lab / "soft")
+        assert f"the reverse model {lab / 'soft'} translates en to de" in wrong
+        assert "wanted de to en" in wrong
+        assert "is given twice" in refused(capsys, command, model, *files, "--reverse", model.parent)
+    tiny_folder(tmp_path / "fr", languages=("fr", "en"))
+    assert "wanted de to en" in refused(capsys, "align", model, *files, "--reverse", tmp_path / "fr")
+
+
 def test_heads_are_chosen_on_the_text_and_kept_by_fit_aligner(tmp_path, lab, capsys):
     files = (lab / "test.en", lab / "test.de")
-    for name, seed in (("there", 1), ("back", 2)):
-        tiny_folder(tmp_path / name, "rela-g", seed)
+    tiny_folder(tmp_path / "there")
+    tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     both = (tmp_path / "there", *files, "--reverse", tmp_path / "back")
     run("align", *both)
     links, error = capsys.readouterr()
@@ -61,8 +73,9 @@ def test_heads_are_chosen_on_the_text_and_kept_by_fit_aligner(tmp_path, lab, cap
 
 def test_a_trained_aligner_of_two_models_is_used_with_both(tmp_path, lab, capsys):
     files = (lab / "test.en", lab / "test.de")
-    for name, seed in (("there", 1), ("back", 2), ("third", 3)):
-        tiny_folder(tmp_path / name, "rela-g", seed)
+    tiny_folder(tmp_path / "there")
+    for name, seed in (("back", 2), ("third", 3)):
+        tiny_folder(tmp_path / name, seed=seed, languages=BACK)
     both = (tmp_path / "there", *files, "--reverse", tmp_path / "back")
     run("fit-aligner", *both)
     choices = [(tmp_path / name / "alignment.json").read_text() for name in ("there", "back")]

@@ -7,7 +7,7 @@ import pytest
 
 from rela.toy import generate, write_corpus
 from tests.commands.running import refused, run
-from tests.tiny_models import tiny_folder
+from tests.tiny_models import BACK, tiny_folder
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def lab(tmp_path_factory):
     """Two models, trusted pairs, and a text to check."""
     folder = tmp_path_factory.mktemp("lab")
     tiny_folder(folder / "there")
-    tiny_folder(folder / "back", seed=2)
+    tiny_folder(folder / "back", seed=2, languages=BACK)
     write_corpus(folder, {"trusted": generate(24, seed=11), "test": generate(6, seed=5)})
     return folder
 
@@ -62,3 +62,14 @@ def test_check_refuses(lab, tmp_path, capsys):
     assert "--by score too" in refused(
         capsys, "filter", lab / "there", *files, "--reverse", lab / "back", "--out", tmp_path / "s.tsv"
     )
+
+
+def test_a_reverse_model_of_the_same_direction_is_refused(lab, tmp_path, capsys):
+    files = (lab / "test.en", lab / "test.de")
+    tiny_folder(tmp_path / "same", seed=2)
+    filtering = ("--by", "score", "--out", tmp_path / "s.tsv")
+    for command, options in (("check", ()), ("check", ("--calibrate",)), ("filter", filtering)):
+        wrong = refused(capsys, command, lab / "there", *files, "--reverse", tmp_path / "same", *options)
+        assert "translates en to de (its config.yaml says so); wanted de to en" in wrong
+        assert "is given twice" in refused(capsys, command, lab / "there", *files, "--reverse", lab / "there", *options)
+    assert not (tmp_path / "s.tsv.parts").exists()

@@ -9,11 +9,11 @@ from rela.alignment.choose import AlignmentChoice, save_choice
 from rela.alignment.corpus import METHODS
 from rela.alignment.joint import JointAligner, JointModule, save_joint
 from rela.toy import generate, write_corpus
-from tests.tiny_models import tiny_folder
+from tests.tiny_models import BACK, tiny_folder
 
 
 def test_every_variant_has_its_row_and_interval(tmp_path, capsys):
-    models = [tiny_folder(tmp_path / name, seed=seed) for name, seed in (("there", 1), ("back", 2))]
+    models = [tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)]
     for name in ("there", "back"):
         save_choice(tmp_path / name, AlignmentChoice(1, (0,), False))
     save_joint(JointAligner(*models, JointModule(*(model.config.model.width for model in models))))

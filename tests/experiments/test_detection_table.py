@@ -7,11 +7,11 @@ import pytest
 from experiments.detection_table import main, read_labelled
 from rela.filtering.detector import calibrate, save_detectors
 from rela.filtering.noise import ALL_NOISES
-from tests.tiny_models import tiny_folder, toy_pairs
+from tests.tiny_models import BACK, tiny_folder, toy_pairs
 
 
 def test_labelled_pairs_and_noise_are_judged_by_every_score(tmp_path, capsys):
-    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2)
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     with pytest.raises(SystemExit, match="not calibrated"):
         main(["--forward", str(tmp_path / "there"), "--device", "cpu"])
     save_detectors(tmp_path / "there", calibrate(there, back, toy_pairs(24, seed=11)))

@@ -7,7 +7,7 @@ import pytest
 
 from rela.filtering.check import Checker
 from rela.filtering.detector import calibrate, save_detectors
-from tests.tiny_models import HEADS, LAYERS, tiny_folder, tiny_translator, toy_pairs
+from tests.tiny_models import BACK, HEADS, LAYERS, tiny_folder, tiny_translator, toy_pairs
 
 PAIRS = toy_pairs(6, seed=3)
 
@@ -16,7 +16,7 @@ PAIRS = toy_pairs(6, seed=3)
 def models(tmp_path_factory):
     """Two models of opposite directions, calibrated on forty pairs."""
     folder = tmp_path_factory.mktemp("models")
-    there, back = tiny_folder(folder / "there"), tiny_folder(folder / "back", seed=2)
+    there, back = tiny_folder(folder / "there"), tiny_folder(folder / "back", seed=2, languages=BACK)
     save_detectors(folder / "there", calibrate(there, back, toy_pairs(40, seed=11)))
     return there, back
 
@@ -54,7 +54,7 @@ def test_verdicts_follow_the_thresholds(models):
 
 
 def test_without_a_detector_the_score_is_minus_the_log_probability():
-    there, back = tiny_translator(), tiny_translator("rela-g", seed=2)
+    there, back = tiny_translator(), tiny_translator("rela-g", seed=2, languages=BACK)
     for check in Checker(there).check(PAIRS):
         assert math.isclose(check.score, -check.log_prob)
         assert check.verdict == ""

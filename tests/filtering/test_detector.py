@@ -22,14 +22,14 @@ from rela.filtering.detector import (
 )
 from rela.filtering.noise import ALL_NOISES, make_noise
 from rela.model.folder import ModelFolderError
-from tests.tiny_models import tiny_folder, tiny_translator, toy_pairs
+from tests.tiny_models import BACK, tiny_folder, tiny_translator, toy_pairs
 
 TRUSTED = toy_pairs(40, seed=11)
 
 
 @pytest.fixture(scope="module")
 def detectors():
-    return calibrate(tiny_translator(), tiny_translator("rela-g", seed=2), TRUSTED)
+    return calibrate(tiny_translator(), tiny_translator("rela-g", seed=2, languages=BACK), TRUSTED)
 
 
 def test_the_regression_finds_a_direction_and_leaves_noise_alone():
@@ -66,7 +66,7 @@ def test_noise_that_shows_is_found_even_by_an_untrained_model(detectors):
         assert min(detector.auroc["wrong-language"], detector.auroc["insertion"]) > 0.7
         assert 0 < detector.thresholds["notice"] <= detector.thresholds["warn"] < 1, name
     others = toy_pairs(20, seed=12)
-    models = tiny_translator(), tiny_translator("rela-g", seed=2)
+    models = tiny_translator(), tiny_translator("rela-g", seed=2, languages=BACK)
     both = detectors["both"]
     clean, noisy = (
         both.score(features_of(*view_both(*models, pairs, both.references)))
@@ -76,7 +76,7 @@ def test_noise_that_shows_is_found_even_by_an_untrained_model(detectors):
 
 
 def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, detectors):
-    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2)
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     assert detector_for(there, None) is None
     save_detectors(tmp_path / "there", detectors)
     assert load_detectors(tmp_path / "there") == detectors
@@ -84,7 +84,7 @@ def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, dete
     assert detector_for(there, back) == detectors["both"]
     assert detector_fingerprint(detectors["alone"]) != detector_fingerprint(detectors["both"])
     with pytest.raises(ModelFolderError, match="another reverse model"):
-        detector_for(there, there)
+        detector_for(there, tiny_translator("rela-g", seed=3, languages=BACK))
     values = json.loads((tmp_path / "there" / DETECTOR).read_text())
     values["alone"]["names"][0] = "something else"
     (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))

@@ -9,11 +9,11 @@ from rela.filtering.judge import Judge
 from rela.filtering.ranking import Criterion, best_first, chosen, rank_values
 from rela.filtering.score_corpus import PROBLEMS, score_corpus
 from tests.filtering.corpora import write_lines
-from tests.tiny_models import tiny_folder, toy_pairs
+from tests.tiny_models import BACK, tiny_folder, toy_pairs
 
 
 def test_a_corpus_is_scored_and_ranked_by_the_detector(tmp_path):
-    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2)
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     with pytest.raises(ValueError, match="run rela check --calibrate"):
         Judge(there, back)
     save_detectors(tmp_path / "there", calibrate(there, back, toy_pairs(24, seed=11)))

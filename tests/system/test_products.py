@@ -51,6 +51,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         corpora = {part: CorpusConfig(f"{part}.{source}", f"{part}.{target}") for part in ("train", "valid", "test")}
         data = dataclasses.replace(
             config.data,
+            source_language=source,
+            target_language=target,
             train=(corpora["train"],),
             valid=corpora["valid"],
             test=corpora["test"],
