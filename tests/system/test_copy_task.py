@@ -1,4 +1,7 @@
-"""The smallest task there is, learned through the command line: say the digits again."""
+"""The smallest task there is, learned through the command line: say the digits again.
+
+A campaign: that these commands train a model which translates, test_embedded_corpus.py shows in every run.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ train: {directory: run, steps: 500, tokens: 400, warmup: 80, cooldown: 200, lear
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["rela-g"])
 def test_digits_are_copied(tmp_path: Path, kind: str, call, monkeypatch):
     generator = random.Random(1)
