@@ -32,12 +32,13 @@ class Tiles:
 
 @dataclass(frozen=True)
 class HopperTiles:
-    """Queries of each of two warpgroups, keys of a tile, numbers of a head with their zeros, and tiles under way."""
+    """Queries of each of two warpgroups, keys of a tile, numbers of a head with their zeros; tiles under way of each."""
 
     rows: int
     keys: int
     columns: int
     stages: int
+    query_stages: int
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ def has_descriptor(x: Tensor) -> bool:
 
 def forward_tiles(problem: Problem) -> HopperTiles:
     columns = power_of_2(problem.q.shape[3])
-    return HopperTiles(rows=64, keys=128, columns=columns, stages=4 if columns == 64 else 2)
+    query_stages = 1 if problem.biased else 2  # a bias takes the room of the second
+    return HopperTiles(64, 128, columns, stages=4 if columns == 64 else 2, query_stages=query_stages)
 
 
 def gradient_tiles(problem: Problem) -> HopperGradientTiles:

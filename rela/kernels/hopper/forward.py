@@ -1,8 +1,8 @@
 """The forward pass on Hopper, in Gluon: one warp loads by the tensor memory accelerator, warpgroups multiply.
 
 This module plans and launches; the kernel is in forward_kernel.py, its warp that loads in forward_loads.py, its
-warpgroups in forward_products.py. Programs are persistent: the loads for the next tile of queries begin while the last
-one is being stored. Row statistics, if asked for, are in statistics.py, dropout in dropout.py, masks in mask.py; which
+warpgroups in forward_products.py. Programs are persistent: the next tile of queries is loaded while this
+one is multiplied. Row statistics, if asked for, are in statistics.py, dropout in dropout.py, masks in mask.py; which
 keys queries see comes from a table (tables.py), unless all do or causality alone decides.
 """
 
@@ -121,6 +121,7 @@ def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[st
         "ROWS": tiles.rows,
         "KEYS": tiles.keys,
         "STAGES": tiles.stages,
+        "QUERY_STAGES": tiles.query_stages,
         "BIAS_STAGES": 2 if tiles.columns == 64 else 1,
         "num_warps": 4,
     }

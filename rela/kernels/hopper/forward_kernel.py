@@ -51,18 +51,19 @@ def forward_kernel(
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
+    QUERY_STAGES: gl.constexpr,
     BIAS_STAGES: gl.constexpr,
 ):
     dtype: gl.constexpr = q.dtype
-    s_q = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], q.layout)
+    s_q = gl.allocate_shared_memory(dtype, [2 * QUERY_STAGES, 1, 1, ROWS, D], q.layout)
     s_o = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], out.layout)
     s_k = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], k.layout)
     s_v = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], v.layout)
     s_numbers = s_q
     if DROPPED:
         s_numbers = gl.allocate_shared_memory(gl.int32, [STAGES, 1, 1, 1, KEYS], numbers_k.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [2 * QUERY_STAGES, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [2 * QUERY_STAGES, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -77,7 +78,7 @@ def forward_kernel(
         for i in gl.static_range(2 * BIAS_STAGES):
             mbarrier.init(bias_full.index(i), count=1)
             mbarrier.init(bias_empty.index(i), count=1)
-    for i in gl.static_range(2):
+    for i in gl.static_range(2 * QUERY_STAGES):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_empty.index(i), count=1)
     for i in gl.static_range(STAGES):
@@ -166,13 +167,15 @@ def forward_kernel(
         ROWS,
         KEYS,
         STAGES,
+        QUERY_STAGES,
         BIAS_STAGES,
     )
+    stages: gl.constexpr = (ROWS, KEYS, STAGES, QUERY_STAGES, BIAS_STAGES)
     gl.warp_specialize(
         [
             (product_partition, (0, products) + options),  # noqa: RUF005  Triton knows no stars
             (product_partition, (1, products) + options),  # noqa: RUF005  Triton knows no stars
-            (load_partition, (loads, CAUSAL, LONGEST_FIRST, TABLED, DROPPED, BIASED, ROWS, KEYS, STAGES, BIAS_STAGES)),
+            (load_partition, (loads, CAUSAL, LONGEST_FIRST, TABLED, DROPPED, BIASED) + stages),  # noqa: RUF005
         ],
         [4, 1],
         [240, 24],

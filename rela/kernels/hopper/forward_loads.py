@@ -66,6 +66,7 @@ def load_partition(
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
+    QUERY_STAGES: gl.constexpr,
     BIAS_STAGES: gl.constexpr,
 ):
     (
@@ -99,6 +100,7 @@ def load_partition(
     n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
     stage = 0
     phase = 1  # the stages are empty at first
+    q_stage = 0
     q_phase = 1
     bias_stage = 0
     bias_phase = 1
@@ -108,10 +110,14 @@ def load_partition(
         seen_here = seen + i_b.to(gl.int64) * 2 * T
         first, last = span(seen_here, row, gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)
         for i_w in gl.static_range(2):
-            mbarrier.wait(q_empty.index(i_w), q_phase)
-            mbarrier.expect(q_full.index(i_w), q.block_type.nbytes)
-            tma.async_copy_global_to_shared(q, [i_b, i_h, row + i_w * ROWS, 0], q_full.index(i_w), s_q.index(i_w))
-        q_phase ^= 1
+            i_q = q_stage * 2 + i_w
+            mbarrier.wait(q_empty.index(i_q), q_phase)
+            mbarrier.expect(q_full.index(i_q), q.block_type.nbytes)
+            tma.async_copy_global_to_shared(q, [i_b, i_h, row + i_w * ROWS, 0], q_full.index(i_q), s_q.index(i_q))
+        q_stage += 1
+        if q_stage == QUERY_STAGES:
+            q_stage = 0
+            q_phase ^= 1
         for i_s in range(first, last):
             mbarrier.wait(k_empty.index(stage), phase)
             if DROPPED:

@@ -79,6 +79,7 @@ def product_partition(
     ROWS: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
+    QUERY_STAGES: gl.constexpr,
     BIAS_STAGES: gl.constexpr,
 ):
     (
@@ -123,9 +124,9 @@ def product_partition(
     column_layout: gl.constexpr = gl.SliceLayout(0, s_layout)
     n_t = (T + 2 * ROWS - 1) // (2 * ROWS)
     b_none = gl.zeros([ROWS, KEYS], gl.float32, s_layout)
-    q_tile = s_q.index(i_w).reshape([ROWS, D])
     stage = 0  # of the next tile of keys
     phase = 0
+    q_stage = 0
     q_phase = 0
     bias_stage = 0
     bias_phase = 0
@@ -169,7 +170,9 @@ def product_partition(
         if SHIFTED:
             b_theta = gl.load(threshold + i_h).to(gl.float32) * threshold_scale
 
-        mbarrier.wait(q_full.index(i_w), q_phase)
+        i_q = q_stage * 2 + i_w
+        q_tile = s_q.index(i_q).reshape([ROWS, D])
+        mbarrier.wait(q_full.index(i_q), q_phase)
         mbarrier.wait(k_full.index(stage), phase)
         b_s = warpgroup_mma(
             q_tile, s_k.index(stage).reshape([KEYS, D]).permute((1, 0)), b_none, use_acc=False, is_async=True
@@ -305,8 +308,11 @@ def product_partition(
                 b_w = b_next
                 v_stage = stage
                 v_phase = phase
-        mbarrier.arrive(q_empty.index(i_w))
-        q_phase ^= 1
+        mbarrier.arrive(q_empty.index(i_q))
+        q_stage += 1
+        if q_stage == QUERY_STAGES:
+            q_stage = 0
+            q_phase ^= 1
         mbarrier.wait(v_full.index(v_stage), v_phase)
         if ENDED:  # noqa: SIM102  one is known when compiling, the other is not
             # the tile in which the last sequence, or this batch element's, ends is the last that any query sees
