@@ -32,7 +32,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class HopperTiles:
-    """Queries of each of two warpgroups, keys of a tile, numbers of a head with their zeros; tiles under way of each."""
+    """Queries of each of two warpgroups, keys of a tile, numbers of a head with their zeros; tiles under way."""
 
     rows: int
     keys: int
