@@ -133,8 +133,12 @@ class Target:
         self.content = path.read_bytes()
 
     def attempt(self, edits: Sequence[Edit]) -> None:
-        """Read the file after edits; an exception must be one that the command line shows as one line."""
-        self.path.write_bytes(edited(self.content, edits))
+        """Read the file after edits."""
+        self.attempt_content(edited(self.content, edits))
+
+    def attempt_content(self, content: bytes) -> None:
+        """Read other bytes in the place of the file; an exception must be one that the command line shows as a line."""
+        self.path.write_bytes(content)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
