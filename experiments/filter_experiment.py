@@ -4,14 +4,17 @@
     python -m experiments.filter_experiment rank --model runs/en-de/model --reverse runs/de-en/model --out work
     python -m experiments.filter_experiment train --config base.yaml --out work \
         --test-source test.en --test-target test.de
+    python -m experiments.filter_experiment compare --out work --test-target test.de
 
 `plant` makes 20 % of the pairs noisy: shuffled, wrong language, insertion, omission, repetition and copy in equal
 parts. It writes everything (`none`), what was not planted (`oracle`) and the 80 % that the length ratio keeps. `rank`
-scores all pairs in one pass with a calibrated model (`rela check --calibrate`), says how many of the worst 5 % and 20 %
-were planted, and writes the 80 % that each score keeps. `train` trains the base config on each of these, translates a
-test set and scores BLEU. Each step goes on where it stopped. `score --process 0 --processes 4` scores a quarter of the
-blocks, so that four processes can share the work before `rank`; `train --rule NAME` trains one model, so that several
-can be trained at once, those that need no scores before there are any.
+scores all pairs in one pass with a calibrated model (`rela check --calibrate`), says how many of the worst 5 % and 20
+% were planted, and writes the 80 % that each score keeps. `train` trains the base config on each of these, translates
+a test set and scores BLEU. `compare` says by paired bootstrap (sacreBLEU, 1,000 samples) how far the translations of
+every model are from the oracle's and from those of `score`, of the same seed. Each step goes on where it stopped.
+`score --process 0 --processes 4` scores a quarter of the blocks, so that four processes can share the work before
+`rank`; `train --rule NAME` trains one model, so that several can be trained at once, those that need no scores before
+there are any.
 """
 
 from __future__ import annotations
@@ -35,8 +38,9 @@ from rela.config import CorpusConfig, load_config, save_config
 from rela.data.corpus import read_lines, read_pairs
 from rela.decoding.translate import Translator
 from rela.evaluation.scores import bleu
+from rela.evaluation.significance import paired_bootstrap
 from rela.files import write_text
-from rela.filtering.detection import auroc
+from rela.filtering.detection import auroc, auroc_interval
 from rela.filtering.judge import Judge
 from rela.filtering.noise import Pair, make_noise
 from rela.filtering.score_corpus import score_corpus
@@ -107,18 +111,40 @@ def badness(scores: NDArray[Any], pairs: Sequence[Pair]) -> dict[str, Any]:
     return {name: np.where(np.isnan(values), np.inf, values) for name, values in found.items()}
 
 
-def precision_rows(found: dict[str, NDArray[np.float64]], kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """For each rule: the share of planted pairs among the worst 5 % and 20 %, AUROC, and AUROC of every kind."""
+def precision(values: NDArray[np.float64], noisy: NDArray[np.bool_], share: float) -> float:
+    """The share of planted pairs among the worst."""
+    worst = np.argsort(-values, kind="stable")[: max(1, round(share * len(values)))]
+    return float(noisy[worst].mean())
+
+
+def precision_interval(
+    values: NDArray[np.float64], noisy: NDArray[np.bool_], share: float, resamples: int, seed: int = 1
+) -> list[float]:
+    """The 95 % confidence interval of the precision, by bootstrap over the pairs."""
+    random = np.random.default_rng(seed)
+    draws = (random.integers(len(values), size=len(values)) for _ in range(resamples))
+    found = [precision(values[draw], noisy[draw], share) for draw in draws]
+    return [float(edge) for edge in np.percentile(found, [2.5, 97.5])]
+
+
+def precision_rows(
+    found: dict[str, NDArray[np.float64]], kinds: Sequence[str], resamples: int = 200
+) -> list[dict[str, Any]]:
+    """For each rule: the share of planted pairs among the worst 5 % and 20 %, AUROC, and AUROC of every kind.
+
+    The shares and the AUROC have a 95 % interval, by so many draws of the pairs.
+    """
     noisy = np.array([kind != "" for kind in kinds])
     rows = []
     for rule, values in found.items():
-        order = np.argsort(-values, kind="stable")
         row: dict[str, Any] = {"rule": rule}
         for share in (0.05, 0.2):
-            worst = order[: max(1, round(share * len(order)))]
-            row[f"precision in the worst {share:.0%}"] = float(noisy[worst].mean())
+            name = f"precision in the worst {share:.0%}"
+            row[name] = precision(values, noisy, share)
+            row[f"{name}, interval"] = precision_interval(values, noisy, share, resamples)
         finite = np.where(np.isinf(values), np.nanmax(values[np.isfinite(values)]) + 1, values)
         row["auroc"] = auroc(finite[~noisy], finite[noisy])
+        row["auroc, interval"] = list(auroc_interval(finite[~noisy], finite[noisy], resamples))
         for kind in KINDS:
             if any(one == kind for one in kinds):
                 row[f"auroc {kind}"] = auroc(finite[~noisy], finite[[one == kind for one in kinds]])
@@ -158,7 +184,8 @@ def do_rank(options: argparse.Namespace) -> None:
     found = badness(score_noisy(options).read(), pairs)
     rows = precision_rows(found, kinds)
     for row in rows:
-        print("  ".join(f"{name} {value:.3f}" if isinstance(value, float) else value for name, value in row.items()))
+        shown = (f"{name} {value:.3f}" for name, value in row.items() if isinstance(value, float))
+        print("  ".join([row["rule"], *shown]))
     write_text(options.out / "precision.json", json.dumps(rows, indent=1))
     for rule, values in found.items():
         write_kept(pairs, rule, values, options)
@@ -191,14 +218,39 @@ def do_train(options: argparse.Namespace) -> None:
     write_text(options.out / "bleu.json", json.dumps(rows, indent=1))
 
 
+def do_compare(options: argparse.Namespace) -> None:
+    references = list(read_lines(options.test_target))
+    texts = {path.name.removeprefix("test-"): list(read_lines(path)) for path in sorted(options.out.glob("test-*"))}
+    rows = []
+    for name, lines in texts.items():
+        rule, seed = name.rsplit("-", 1)
+        for baseline in ("oracle", "score"):
+            other = texts.get(f"{baseline}-{seed}")
+            if rule != baseline and other is not None:
+                found = paired_bootstrap(lines, other, references)[0]
+                rows.append({"rule": rule, "seed": int(seed), "against": baseline, **dataclasses.asdict(found)})
+                print(f"{name} against {baseline}: {found}", flush=True)
+    if not rows:
+        raise SystemExit(f"{options.out} has no two translations of one seed to compare; run train first")
+    write_text(options.out / "compare.json", json.dumps(rows, indent=1))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(required=True)
-    planting, scoring, ranking, training = (steps.add_parser(name) for name in ("plant", "score", "rank", "train"))
-    for step, run in ((planting, do_plant), (scoring, do_score), (ranking, do_rank), (training, do_train)):
+    parsers = {}
+    for name, run in (
+        ("plant", do_plant),
+        ("score", do_score),
+        ("rank", do_rank),
+        ("train", do_train),
+        ("compare", do_compare),
+    ):
+        step = parsers[name] = steps.add_parser(name)
         step.add_argument("--out", type=Path, required=True)
         step.add_argument("--share", type=float, default=NOISE, help="of the pairs that are made noisy")
         step.set_defaults(run=run)
+    planting, scoring, ranking, training, comparing = parsers.values()
     planting.add_argument("--source", type=Path, required=True)
     planting.add_argument("--target", type=Path, required=True)
     planting.add_argument("--other-language", type=Path, help="text for the noise of a wrong language")
@@ -214,7 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training.add_argument("--set", action="append", help="override a value of the config")
     training.add_argument("--rule", action="append", help="train this one only (repeatable)")
     training.add_argument("--test-source", type=Path, required=True)
-    training.add_argument("--test-target", type=Path, required=True)
+    for step in (training, comparing):
+        step.add_argument("--test-target", type=Path, required=True)
     training.add_argument("--device", default="auto")
     options = parser.parse_args(arguments)
     options.run(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ class Hypothesis:
     score: float
     attention: Tensor | None = field(default=None, compare=False, repr=False)
     """[H, T, S]: cross attention weights of the steps that gave the tokens and </s>, where they were asked for."""
-    links: frozenset[tuple[int, int]] | None = field(default=None, compare=False, repr=False)
+    links: Set[tuple[int, int]] | None = field(default=None, compare=False, repr=False)
     """(source word, target word), where the links of many translations were read at once."""
 
 

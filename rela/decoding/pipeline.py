@@ -23,12 +23,13 @@ from rela.decoding.engines.choose import Engines
 from rela.decoding.engines.engine import Engine
 from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_batch
-from rela.decoding.engines.gpu_search import PendingResults, Watch, links_of
+from rela.decoding.engines.gpu_search import PendingResults, Watch
 from rela.decoding.even_packing import Pair
 from rela.decoding.forced import forced_attention
 from rela.decoding.sampling import Draw, sample
 from rela.decoding.traced import TracedEngine
 from rela.decoding.windows import WINDOW, LineBatch, batches_by_length, line_batches
+from rela.decoding.word_links import WordLinks, links_of
 from rela.errors import RunFailed
 from rela.model.transformer import Transformer
 
@@ -188,7 +189,7 @@ class Pipeline:
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each source with their word links, from one more pass over all of them."""
         pairs = [(ids, list(one.tokens)) for ids, group in zip(sources, found, strict=True) for one in group]
-        links: list[frozenset[tuple[int, int]] | None] = [None] * len(pairs)
+        links: list[WordLinks | None] = [None] * len(pairs)
         for batch, weights in forced_attention(self.model, self.device, pairs, watch.layer):
             source, target = (padded([pairs[i][side] for i in batch], self.device) for side in (0, 1))
             best, is_read = watch.read(source, target, weights[:, :, : target.size(1) + 1, : source.size(1) + 1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -71,7 +71,7 @@ class Translation:
     log_prob: float
     tokens: tuple[int, ...]
     """Subword ids, without </s>."""
-    links: frozenset[Link] | None = None
+    links: Set[Link] | None = None
     """(source word, target word), where links were asked for."""
 
 

@@ -94,7 +94,7 @@ class PassageTranslator:
 
     def translate_lines(self, lines: list[str]) -> Iterator[Translated]:
         for (best,) in self.translator.translate_nbest(lines, 1, self.links, **self.options):
-            yield Translated(best.text, best.links or frozenset())
+            yield Translated(best.text, frozenset(best.links or ()))
 
     def bounds(self, text: str) -> list[tuple[int, int]]:
         """Where the sentences of a text are."""

@@ -13,9 +13,10 @@ from rela.alignment.online import OnlineLinks, written_words
 from rela.analysis.record import END, AttentionRecord
 from rela.config import Config, DecodeConfig
 from rela.decoding.beam import Hypothesis
-from rela.decoding.engines.gpu_search import Watch, links_of
+from rela.decoding.engines.gpu_search import Watch
 from rela.decoding.pipeline import padded
 from rela.decoding.translate import Translator
+from rela.decoding.word_links import links_of
 from rela.model.transformer import Transformer
 from tests.tiny_models import HEADS, subwords, tiny_translator, toy_pairs
 

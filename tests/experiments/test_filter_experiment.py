@@ -1,5 +1,7 @@
 """The filter experiment: what is planted is known, and what each rule finds is counted."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,8 @@ def test_precision_by_hand():
     assert row["precision in the worst 5%"] == 0.0, "the pair that cannot be read is the worst, and was not planted"
     assert row["precision in the worst 20%"] == 0.5
     assert row["auroc copy"] == pytest.approx(7 / 8)
+    assert row["precision in the worst 20%, interval"] == [0.0, 1.0], "two of ten pairs drawn again and again"
+    assert row["auroc, interval"][0] < row["auroc"] < row["auroc, interval"][1] <= 1.0
 
 
 def test_length_ratio_is_bad_on_either_side():
@@ -55,3 +59,21 @@ def test_plant_and_rank_write_what_each_rule_keeps(tmp_path, capsys):
     assert kept["kept-none"] == 40
     assert kept["kept-oracle"] == kinds.count("")
     assert all(kept[f"kept-{rule}"] == 32 for rule in ("score", "log-prob", "null-rate", "length-ratio"))
+
+
+def test_compare_sets_every_rule_beside_the_oracle_and_the_score(tmp_path, capsys):
+    references = [f"this is the sentence of number {i} , as it was said" for i in range(40)]
+    worse = [line if i % 2 else line.replace("sentence of number", "number") for i, line in enumerate(references)]
+    texts = {"oracle-1": references, "score-1": references, "log-prob-1": worse, "log-prob-2": worse}
+    for name, lines in texts.items():
+        (tmp_path / f"test-{name}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "de").write_text("".join(f"{line}\n" for line in references), encoding="utf-8")
+    main(["compare", "--out", str(tmp_path), "--test-target", str(tmp_path / "de")])
+    rows = json.loads((tmp_path / "compare.json").read_text())
+    found = {(row["rule"], row["seed"], row["against"]): row for row in rows}
+    assert set(found) == {
+        ("log-prob", 1, "oracle"), ("log-prob", 1, "score"), ("oracle", 1, "score"), ("score", 1, "oracle")
+    }  # fmt: skip
+    assert found["score", 1, "oracle"]["p"] == 1.0
+    assert found["log-prob", 1, "score"]["value"] < found["log-prob", 1, "score"]["baseline"] == pytest.approx(100)
+    assert found["log-prob", 1, "score"]["p"] < 0.05

@@ -24,6 +24,7 @@ from rela.decoding.beam import Hypothesis, length_penalty
 from rela.decoding.engines.gpu_batches import GpuBatch, smallest_size, split_batch
 from rela.decoding.engines.gpu_buffers import Buffers, DoneFlags, Sizes, copy_to_host, upload
 from rela.decoding.engines.gpu_network import GpuNetwork
+from rela.decoding.word_links import WordLinks, links_of
 
 ReadLinks = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """Of source ids [N, S] and target ids [N, T], without </s> and with PAD behind, and weights [N, H, T + 1, S + 1]: the
@@ -217,7 +218,7 @@ class GpuEngine:
         copy, arrived = copy_to_host(found)
         width = 3 + longest
 
-        def links(row: list[int]) -> frozenset[tuple[int, int]] | None:
+        def links(row: list[int]) -> WordLinks | None:
             return links_of(row[width], row[width + 1 : width + 1 + row[2]]) if watch is not None else None
 
         def results() -> Iterator[list[Hypothesis]]:
@@ -257,11 +258,6 @@ class GpuEngine:
             best, is_read = watch.read(source[part].repeat_interleave(nbest, 0), target[part].flatten(0, 1), weights)
             parts.append(torch.cat([is_read[:, None].int(), best.int()], 1))
         return torch.cat(parts).unflatten(0, (-1, nbest))
-
-
-def links_of(is_read: int, best: list[int]) -> frozenset[tuple[int, int]] | None:
-    """The links (source word, target word) of what a ReadLinks gives for one pair; None where it gave nothing."""
-    return frozenset([(source, target) for target, source in enumerate(best) if source >= 0]) if is_read else None
 
 
 def capacity_for(batch: GpuBatch) -> int:
