@@ -151,12 +151,16 @@ class Entmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
         package = entmax_package()
+        # The package looks for the support of such a row in vain, at an index that is none: an abort on a GPU.
+        broken = ~scores.isfinite().all(-1, keepdim=True)
+        scores = scores.masked_fill(broken, 0.0)
         if alpha == 2.0:
             p = package.sparsemax(scores, dim=-1)
         elif alpha == 1.5:
             p = package.entmax15(scores, dim=-1)
         else:
             p = package.entmax_bisect(scores, alpha, dim=-1)
+        p = p.masked_fill(broken, torch.nan)
         ctx.save_for_backward(p)
         ctx.alpha = alpha
         return p

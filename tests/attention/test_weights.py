@@ -194,6 +194,18 @@ def test_infinite_scores_of_forbidden_keys_reach_nothing(weights: str):
     assert not scores.grad[:, 2:4].any()
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("weights", [*FUNCTIONS, "entmax:1.3", "topk:2"])
+def test_scores_that_are_no_numbers_spoil_their_own_row_and_say_so(weights: str, value: float):
+    scores = normal(1, 1, 3, 4)
+    scores[0, 0, 1, 2] = value
+    found = weights_of(weights)(scores, None)
+    assert not found[0, 0, 1].isfinite().all()
+    whole = weights_of(weights)(scores[..., [0, 2], :], None)
+    assert_close(found[..., [0, 2], :], whole)
+    assert whole.isfinite().all()
+
+
 @pytest.mark.parametrize("weights", RECTIFYING)
 def test_a_high_threshold_leaves_nothing(weights: str):
     q, k, v = (normal(2, 3, 5, 4, seed=seed) for seed in range(3))
