@@ -73,9 +73,13 @@ def topk(count: int) -> WeightFunction:
     """Softmax over the `count` largest scores of a row, zero elsewhere (sparse attention of Zhao et al., 2019)."""
 
     def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
-        seen = scores if allowed is None else scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-        kept = seen.topk(min(count, scores.size(-1)), dim=-1).indices
-        among_largest = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, kept, 1)
+        lowest = torch.finfo(scores.dtype).min
+        seen = scores if allowed is None else scores.masked_fill(~allowed, lowest)
+        most = min(count, scores.size(-1))
+        if torch.compiler.is_exporting():  # `most` depends on the number of keys: add keys that are the lowest of all
+            seen, most = F.pad(seen, (0, count), value=lowest), count
+        kept = seen.topk(most, dim=-1).indices
+        among_largest = torch.zeros_like(seen, dtype=torch.bool).scatter(-1, kept, 1)[..., : scores.size(-1)]
         return softmax(scores, among_largest if allowed is None else among_largest & allowed)
 
     return weights

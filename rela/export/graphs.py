@@ -42,7 +42,7 @@ class EncoderGraph(nn.Module):
             x = sublayer(layer.feed_forward_residual, layer.feed_forward, x)
         memory = model.encoder_norm(x)
         pairs = [keys_and_values(layer.cross, memory) for layer in model.decoder]
-        return torch.stack([keys for keys, _ in pairs]), torch.stack([values for _, values in pairs])
+        return stack([keys for keys, _ in pairs]), stack([values for _, values in pairs])
 
 
 class DecoderStepGraph(nn.Module):
@@ -89,7 +89,15 @@ class DecoderStepGraph(nn.Module):
             x = sublayer(layer.cross_residual, attend_source, x)
             x = sublayer(layer.feed_forward_residual, layer.feed_forward, x)
         log_probs = F.log_softmax(model.logits(model.decoder_norm(x[:, 0])).float(), dim=-1)
-        return log_probs, torch.stack(new_keys), torch.stack(new_values)
+        return log_probs, stack(new_keys), stack(new_values)
+
+
+def stack(layers: list[Tensor]) -> Tensor:
+    """The layers as one tensor with the usual strides, which AOTInductor's code takes for granted in its inputs.
+
+    Of a single layer it would otherwise hand on a view, and the next graph would read it wrongly.
+    """
+    return torch.stack(layers).clone(memory_format=torch.contiguous_format)
 
 
 def sublayer(residual: Residual, change: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
