@@ -17,6 +17,16 @@ LARGEST_FILE = 1 << 18
 MOST_VALUES = 20_000
 """Values of a configuration, keys and aliases counted."""
 
+PLAIN = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": ("[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}
+"""Values that need no quotes to be more than text: their form, and what they begin with."""
+
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The experiment of a YAML file, after overrides such as "train.steps=500"."""
@@ -61,22 +71,22 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The values of YAML text, of which only true and false are truth values: "off" and "no" (Norwegian) are text.
+    """The values of YAML text. Only true and false are truth values: "off" and "no" (Norwegian) are text.
 
-    A key that occurs twice in one mapping is an error, and so are aliases that stand for more values than any
-    configuration has, or for themselves.
+    So are 010, which YAML 1.1 takes for eight, 1:30, which it takes for ninety, and dates. A key that occurs twice in
+    one mapping is an error, and so are aliases that stand for more values than any configuration has, or for
+    themselves.
     """
     import yaml
 
     class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own table, less its booleans)
-            first: [(tag, form) for tag, form in resolvers if not tag.endswith(":bool")]
+        yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own table, less what is in PLAIN and dates)
+            first: [(tag, form) for tag, form in resolvers if tag.rpartition(":")[2] not in (*PLAIN, "timestamp")]
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-    )
+    for name, (form, first) in PLAIN.items():
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(f"(?:{form})$"), list(first))
     try:
         loader = Loader(text)
         node = loader.get_single_node()

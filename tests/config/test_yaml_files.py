@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from pathlib import Path
@@ -99,6 +100,9 @@ def bomb(depth: int) -> str:
         ('data: {"seed": 1, seed: 2}', "the key 'seed' occurs twice"),
         (bomb(9), "aliases stand for over 20,000 values"),
         (f"train: {{steps: {'[' * 1500}", "nested too deeply"),
+        ("train: {steps: 010}", "train: steps is '010'; wanted a whole number"),  # eight in YAML 1.1
+        ("train: {steps: 1:30}", "train: steps is '1:30'; wanted a whole number"),  # ninety
+        ("train: {learning_rate: 1:30.5}", "train: learning_rate is '1:30.5'; wanted a number"),
         ("a: &a [*a]", "an alias that stands for itself"),
         ("a: &a {b: *a}", "an alias that stands for itself"),
         ("a: !!int ''", "not valid YAML"),
@@ -120,6 +124,13 @@ def test_what_yaml_allows_and_a_configuration_does_not_is_one_line(tmp_path, tex
     assert str(path) in str(caught.value)
     assert len(str(caught.value)) < 1000
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_are_decimal_and_dates_are_text():
+    text = "[0, -7, +12, 1_000, 0x1F, 1.5, -.5, 2., 1.5e3, 1.5E-3, .inf, 010, 1:30, 1:30.5, 2024-01-02, 0b11, 0o17]"
+    found = parse_yaml(text, "text")
+    assert found[:11] == [0, -7, 12, 1000, 31, 1.5, -0.5, 2.0, 1500.0, 0.0015, math.inf]
+    assert found[11:] == ["010", "1:30", "1:30.5", "2024-01-02", "0b11", "0o17"]
 
 
 def test_merged_keys_may_be_set_again(tmp_path):
