@@ -76,12 +76,13 @@ def load(path: str | Path | Sequence[str | Path], device: str = "auto") -> Trans
 
 
 def register_transformers() -> None:
-    """Make our attentions and translation models known to `transformers`, so that its Auto classes load them."""
-    from rela.attention.pretrained import register_transformers as register_attentions
-    from rela.hugging_face.registration import register_models
+    """Make our attentions and translation models known to `transformers`, so that its Auto classes load them.
 
-    register_attentions()
-    register_models()
+    `import rela.hugging_face.auto` does the same.
+    """
+    from rela.hugging_face.registration import register
+
+    register()
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would take any name for a public one

@@ -57,7 +57,7 @@ COVERED = {
         "rela/toy/simple_sentences.py",
         "rela/toy/verb_groups.py",
     ],
-    "tests/hugging_face/test_pipeline.py": ["rela/hugging_face/registration.py"],
+    "tests/hugging_face/test_pipeline.py": ["rela/hugging_face/registration.py", "rela/hugging_face/auto.py"],
     "tests/hugging_face/test_model.py": ["rela/hugging_face/layers.py", "rela/hugging_face/configuration.py"],
     "tests/attention/test_checks.py": ["rela/attention/module_checks.py"],
     "tests/test_cli.py": ["rela/errors.py", "rela/commands/options.py"],

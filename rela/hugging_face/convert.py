@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rela.config import Config
 from rela.data.subwords import Subwords
 from rela.files import read_json, read_part, replacing_folder
+from rela.hugging_face.registration import require_transformers
 from rela.model.folder import SUBWORDS, ModelFolderError, is_replaceable, load_folder, save_folder, unique_weights
 
 if TYPE_CHECKING:
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
     from rela.hugging_face.configuration import RelaConfig
 
 CARD = "README.md"
-
-
-def require_transformers() -> None:
-    """An ImportError that names the extra, where `transformers` is not installed."""
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "models of Hugging Face need transformers: pip install 'rela-attention[hf]'", name="transformers"
-        ) from None
 
 
 def to_hugging_face(folder: str | Path, out: str | Path) -> Path:

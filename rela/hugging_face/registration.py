@@ -1,6 +1,25 @@
-"""Our models made known to the Auto classes and pipelines of `transformers`."""
+"""Our attentions and models made known to `transformers`: its Auto classes and pipelines."""
 
 from __future__ import annotations
+
+
+def register() -> None:
+    """Let `transformers` load our models, and its own whose attention was exchanged; more than once does no harm."""
+    require_transformers()
+    from rela.attention.pretrained import register_transformers
+
+    register_transformers()
+    register_models()
+
+
+def require_transformers() -> None:
+    """An ImportError that names the extra, where `transformers` is not installed."""
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "models of Hugging Face need transformers: pip install 'rela-attention[hf]'", name="transformers"
+        ) from None
 
 
 def register_models() -> None:

@@ -84,7 +84,7 @@ def use(name: str) -> str:
     return (
         f"## Use\n\n```python\n{code}\n```\n\n"
         f"Converted by `rela convert {name} --to hf --out FOLDER`, it is loaded by\n"
-        "`AutoModelForSeq2SeqLM.from_pretrained` after `rela.register_transformers()`."
+        "`AutoModelForSeq2SeqLM.from_pretrained` after `import rela.hugging_face.auto`."
     )
 
 

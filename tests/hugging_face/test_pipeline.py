@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ transformers = pytest.importorskip("transformers")
 
 from rela.hugging_face.convert import to_hugging_face  # noqa: E402
 from rela.hugging_face.pipeline import TASK, TranslationPipeline  # noqa: E402
-from rela.hugging_face.registration import register_models  # noqa: E402
 
 TEXT = "The dog is sleeping ."
 
@@ -36,7 +37,9 @@ def check(translate: Any) -> None:
 
 
 def test_texts_are_translated(folder: Path):
-    register_models()
+    from rela.hugging_face import auto
+
+    importlib.reload(auto)  # once more does no harm
     assert TASK in transformers.pipelines.PIPELINE_REGISTRY.supported_tasks
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     check(TranslationPipeline(model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)))
@@ -46,3 +49,9 @@ def test_texts_are_translated(folder: Path):
 def test_the_factory_finds_it(folder: Path):
     rela.register_transformers()
     check(transformers.pipeline(TASK, model=str(folder)))
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match=r"need transformers: pip install 'rela-attention\[hf\]'"):
+        rela.register_transformers()
