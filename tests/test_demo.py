@@ -1,4 +1,4 @@
-"""The demo end to end at a tenth of its size: what it prints, writes and reuses."""
+"""The demo end to end with tiny models: what it prints, writes and reuses."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ def small(monkeypatch):
         original = full(directory, kind)
         return dataclasses.replace(
             original,
-            data=dataclasses.replace(original.data, vocabulary_size=600),
-            model=dataclasses.replace(original.model, width=32, feed_forward=64),
+            data=dataclasses.replace(original.data, vocabulary_size=400),
+            model=dataclasses.replace(
+                original.model, width=24, heads=2, encoder_layers=1, decoder_layers=2, feed_forward=32
+            ),
             train=dataclasses.replace(
-                original.train, steps=20, warmup=10, cooldown=5, centring=10, tokens=300, validate_every=10
+                original.train, steps=12, warmup=6, cooldown=4, centring=6, tokens=200, validate_every=6
             ),
         )
 
     monkeypatch.setattr(demo, "demo_config", config)
-    monkeypatch.setattr(demo, "TRAIN", 500)
-    monkeypatch.setattr(demo, "VALID", 20)
-    monkeypatch.setattr(demo, "TEST", 30)
+    monkeypatch.setattr(demo, "TRAIN", 300)
+    monkeypatch.setattr(demo, "VALID", 9)
+    monkeypatch.setattr(demo, "TEST", 13)
 
 
 def test_demo_prints_a_table_draws_links_writes_a_report_and_reuses_its_models(small, tmp_path, capsys):
