@@ -25,10 +25,11 @@ from rela.model.folder import ModelFolderError
 def test_translations_do_not_depend_on_the_batch(make_translator, sentences, kind, beam):
     """Words, scores and log-probabilities, to the last bit."""
     translator = make_translator(kind)
-    alone = translator.translate_nbest(sentences, nbest=beam, beam=beam, batch_tokens=1)
+    options = {"nbest": beam, "beam": beam, "max_length_ratio": 0.4}
+    alone = translator.translate_nbest(sentences, batch_tokens=1, **options)
     assert len({group[0].text for group in alone}) > 12, "the model says different things"
     for batch_tokens in (90, 10**6):
-        assert translator.translate_nbest(sentences, nbest=beam, beam=beam, batch_tokens=batch_tokens) == alone
+        assert translator.translate_nbest(sentences, batch_tokens=batch_tokens, **options) == alone
 
 
 @pytest.mark.parametrize(("kind", "beam"), [("rela-g", 4), ("softmax", 1), ("sparsemax", 4), ("relu2-g", 2)])
@@ -48,7 +49,8 @@ sentences = json.load(sys.stdin)
 for folder in sys.argv[1:]:
     translator = Translator.load(folder, "cpu")
     for beam in (1, 4):
-        alone, together = (translator.translate_nbest(sentences, beam=beam, batch_tokens=size) for size in (1, 10**6))
+        options = {"beam": beam, "max_length_ratio": 0.4}
+        alone, together = (translator.translate_nbest(sentences, batch_tokens=size, **options) for size in (1, 10**6))
         assert alone == together, (folder, beam)
 """
 

@@ -90,7 +90,7 @@ def assert_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]], t
 def test_it_finds_what_the_reference_finds(kind, beam, alpha, chain_rows, thin_rows, options):
     """Sentences of different lengths and limits, whole n-best lists, all ways a layer is put together."""
     model = make_model(kind, **options)
-    sources, limits = make_sources(4), [6, 1, 5, 3]
+    sources, limits = make_sources(4, longest=23), [4, 1, 3, 2]
     network = GpuNetwork(model, torch.float32)
     network.chain_rows, network.thin_rows = chain_rows, thin_rows
     found = GpuEngine(network, beam, alpha).search(sources, limits)
@@ -120,7 +120,7 @@ def test_one_search_serves_batches_of_any_size(monkeypatch):
 
 def test_only_as_many_hypotheses_are_made_as_are_asked_for():
     model = make_model("rela-g", width=16, decoder_layers=1)
-    search, sources, limits = GpuEngine(GpuNetwork(model, torch.float32), 3, 0.6), make_sources(2), [4, 2]
+    search, sources, limits = GpuEngine(GpuNetwork(model, torch.float32), 3, 0.6), make_sources(2, longest=23), [3, 2]
     found = search.search(sources, limits)
     assert [len(hypotheses) for hypotheses in found] == [3, 3]
     for nbest in (1, 2):
