@@ -26,10 +26,10 @@ data:
   test: {source: test.en, target: test.de}
   directory: ids
   vocabulary_size: 1000
-model: {width: 128, heads: 4, encoder_layers: 1, decoder_layers: 1, feed_forward: 256, dropout: 0.0,
+model: {width: 96, heads: 4, encoder_layers: 1, decoder_layers: 1, feed_forward: 192, dropout: 0.0,
         attention_dropout: 0.0, max_length: 128}
-train: {directory: run, steps: 400, tokens: 1500, warmup: 100, cooldown: 200, centring: 200, learning_rate: 0.7,
-        log_every: 50, validate_every: 100, save_every: 20, keep_last: 3, average_last: 3, tensorboard: false,
+train: {directory: run, steps: 350, tokens: 1200, warmup: 100, cooldown: 175, centring: 175, learning_rate: 0.9,
+        log_every: 50, validate_every: 100, save_every: 25, keep_last: 3, average_last: 3, tensorboard: false,
         device: cpu}
 """
 
@@ -60,7 +60,7 @@ class Workshop:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Workshop:
-    """A folder with the corpus, the prepared ids and a model trained for 400 steps."""
+    """A folder with the corpus, the prepared ids and a model trained for 350 steps."""
     workshop = Workshop(tmp_path_factory.mktemp("workshop"))
     (workshop.folder / "toy.yaml").write_text(CONFIG, encoding="utf-8")
     assert "12,000 training" in workshop.rela(
@@ -88,17 +88,17 @@ def test_what_is_prepared_or_trained_is_not_done_again(trained):
 
 def test_training_and_validation_losses_fall(trained):
     rows = [json.loads(line) for line in trained.lines("run/log.jsonl")]
-    for event, steps in (("train", list(range(50, 401, 50))), ("valid", [100, 200, 300, 400])):
+    for event, steps in (("train", list(range(50, 351, 50))), ("valid", [100, 200, 300, 350])):
         found = [row for row in rows if row["event"] == event]
         assert [row["step"] for row in found] == steps
         losses = [row["loss"] for row in found]
         assert losses == sorted(losses, reverse=True)
-    # 0.7 was measured; guessing by word frequency alone costs 5.7 nats a subword here.
+    # 1.0 was measured; guessing by word frequency alone costs 5.7 nats a subword here.
     assert rows[-1]["nll"] < 1.9
 
 
 def test_the_model_translates_held_out_sentences(trained):
-    """48 BLEU were measured after these 400 steps, and next to none for the same translations beside other sources."""
+    """40 BLEU were measured after these 350 steps, and next to none for the same translations beside other sources."""
     scores = json.loads(trained.rela("evaluate", "output.de", "corpus/test.de", "--format", "json"))
     bleu, chrf, tokenised = (score["value"] for score in scores)
     assert bleu > 20
@@ -123,7 +123,7 @@ def test_translations_do_not_depend_on_the_batch(trained):
 
 def test_the_average_of_the_last_checkpoints_is_the_finished_model(trained):
     checkpoints = sorted((trained.folder / "run" / "checkpoints").iterdir())
-    assert [path.name for path in checkpoints] == ["step-0000360", "step-0000380", "step-0000400"]
+    assert [path.name for path in checkpoints] == ["step-0000300", "step-0000325", "step-0000350"]
     trained.rela("average", *checkpoints, "--out", "averaged")
     one, two = (load_weights(trained.folder / name / "model.safetensors") for name in ("averaged", "run/model"))
     assert one.keys() == two.keys()
