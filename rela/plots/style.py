@@ -143,7 +143,8 @@ def save_figure(drawing: Drawing, path: str | Path, formats: Iterable[str] = FOR
     targets = [Path(f"{path}.{format}") for format in formats]
     with one_warning_for_glyphs():
         figure.set_dpi(DOTS_PER_INCH)  # text is a little wider or narrower at every resolution
-        figure.draw_without_rendering()  # places everything once; saving would do it again for each format
+        if (layout := figure.get_layout_engine()) is not None:
+            layout.execute(figure)  # places everything once; saving would do it again for each format
         figure.set_layout_engine(None)
         for target in targets:
             target.parent.mkdir(parents=True, exist_ok=True)
