@@ -18,7 +18,7 @@ DEVICES = ("cuda",)
 
 
 class Intervals(NamedTuple):
-    """Of the first `keys` keys, which end where the queries end, each query sees an interval."""
+    """Of the first `keys` keys, which end where the queries end if `causal`, each query sees an interval."""
 
     keys: int
     causal: bool
@@ -89,6 +89,9 @@ def intervals_of(
     pattern = pattern_of(mask_function)
     if pattern is None or (pattern.left or 0) < 0:
         return None
+    shape = (batch_size, 1, q_length, kv_length)
+    if isinstance(q_offset, Tensor) and q_length == 1 and pattern.causal:
+        return one_step(shape, pattern, q_offset - kv_offset, kv_offset, attention_mask)
     keys = kv_length
     if pattern.causal or pattern.left is not None:
         keys = int(q_offset) + q_length - kv_offset
@@ -108,13 +111,40 @@ def intervals_of(
         if bool(whole):
             starts = lengths = None
     window = None if pattern.left is None and pattern.right is None else (pattern.left, pattern.right)
-    return Intervals(keys, pattern.causal, starts, lengths, window, (batch_size, 1, q_length, kv_length))
+    return Intervals(keys, pattern.causal, starts, lengths, window, shape)
+
+
+def one_step(
+    shape: tuple[int, ...], pattern: Pattern, position: Tensor, kv_offset: int, attention_mask: Tensor | None
+) -> Intervals | None:
+    """The intervals of one query at `position`, a scalar on the device, over all keys of a static cache.
+
+    No number of them changes from step to step, so that a compiled model and its CUDA graph serve every step.
+    """
+    B, S = shape[0], shape[3]
+    starts = torch.zeros_like(position) if pattern.left is None else (position - pattern.left).clamp(min=0)
+    starts, lengths = starts.repeat(B), (position + 1).repeat(B)
+    if attention_mask is not None:
+        real = attention_mask[:, kv_offset : kv_offset + S].bool()
+        place = torch.arange(real.size(-1), device=real.device)
+        real = real & (place >= starts[:, None]) & (place < lengths[:, None])
+        some = real.any(-1)
+        starts = torch.where(some, real.int().argmax(-1), 0)
+        lengths = torch.where(some, real.size(-1) - real.flip(-1).int().argmax(-1), 0)
+        if not bool((lengths - starts == real.sum(-1)).all()):
+            return None
+    elif pattern.left is None:
+        return Intervals(S, False, None, lengths, None, shape)
+    return Intervals(S, False, starts, lengths, None, shape)
 
 
 def note(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
     """The mask, with its intervals as an attribute where it has them."""
-    if mask is not None and (found := intervals_of(**arguments)) is not None:
-        setattr(mask, ATTRIBUTE, found)
+    if mask is None or (found := intervals_of(**arguments)) is None:
+        return mask
+    if arguments["q_length"] < arguments["kv_length"]:
+        mask = mask.contiguous()  # `generate` asks for this, and would get a copy without the attribute
+    setattr(mask, ATTRIBUTE, found)
     return mask
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -26,6 +28,7 @@ PADDINGS = {
     "all": torch.ones(2, 7, dtype=torch.long),
 }
 SIZES = {"whole": (7, 7, 0), "one step": (1, 7, 6), "static cache": (3, 9, 2), "prefill of a static cache": (7, 9, 0)}
+SIZES |= {"step of a static cache": (1, 9, torch.tensor(4)), "last step of a static cache": (1, 7, torch.tensor(6))}
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_the_same_keys_are_seen(function: str, padding: str, size: str):
     found = intervals.intervals_of(**given)
     if found is None:
         assert function == "window to both sides"
-        assert size in ("static cache", "prefill of a static cache")
+        assert size in ("static cache", "prefill of a static cache", "step of a static cache")
         return
     device = torch.device("cpu")
     limits = found.key_lengths, found.causal, queries, found.keys, device, found.key_starts, found.window
@@ -128,6 +131,34 @@ def test_padded_generation_is_that_of_each_sentence_alone(cache: str | None):
         one = tokens[row : row + 1, first:]
         alone = model.generate(one, attention_mask=torch.ones_like(one), **options)[:, one.size(1) :]
         assert torch.equal(both[row], alone[0])
+
+
+@pytest.mark.usefixtures("on_a_cpu")
+@pytest.mark.parametrize("padded", [False, True])
+def test_all_steps_over_a_static_cache_are_one_compiled_graph(padded: bool):
+    """Also where the cache is full: a number that changes would be a new CUDA graph for every token."""
+    from transformers.generation.configuration_utils import CompileConfig
+
+    graphs = []
+
+    def counted(graph: torch.fx.GraphModule, _: list) -> Callable:
+        graphs.append(graph)
+        return graph.forward
+
+    model = make("llama").eval()
+    rela.replace_attention(model, "rela-g")
+    options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    real = torch.ones(2, 5, dtype=torch.long)
+    real[0, : 2 * padded] = 0
+    options["attention_mask"] = real
+    tokens = torch.arange(2, 12).view(2, 5)
+    compiled = CompileConfig(backend=counted, mode=None)
+    compiled._compile_all_devices = True
+    torch._dynamo.reset()
+    got = model.generate(tokens, cache_implementation="static", compile_config=compiled, **options)
+    assert torch.equal(got, model.generate(tokens, **options))
+    assert len(graphs) == 1
+    assert "rela_intervals_key_lengths" in graphs[0].code
 
 
 @pytest.mark.gpu
