@@ -102,14 +102,9 @@ def intervals_of(
         real = attention_mask[:, kv_offset : kv_offset + keys].bool()
         if real.size(-1) < keys:
             real = torch.nn.functional.pad(real, (0, keys - real.size(-1)))
-        some = real.any(-1)
-        starts = torch.where(some, real.int().argmax(-1), 0)
-        lengths = torch.where(some, keys - real.flip(-1).int().argmax(-1), 0)
-        whole, in_one_run = (real.all(), (lengths - starts == real.sum(-1)).all())
-        if not bool(in_one_run):
+        if (run := one_run(real)) is None:
             return None
-        if bool(whole):
-            starts = lengths = None
+        starts, lengths = (None, None) if bool(real.all()) else run
     window = None if pattern.left is None and pattern.right is None else (pattern.left, pattern.right)
     return Intervals(keys, pattern.causal, starts, lengths, window, shape)
 
@@ -128,14 +123,20 @@ def one_step(
         real = attention_mask[:, kv_offset : kv_offset + S].bool()
         place = torch.arange(real.size(-1), device=real.device)
         real = real & (place >= starts[:, None]) & (place < lengths[:, None])
-        some = real.any(-1)
-        starts = torch.where(some, real.int().argmax(-1), 0)
-        lengths = torch.where(some, real.size(-1) - real.flip(-1).int().argmax(-1), 0)
-        if not bool((lengths - starts == real.sum(-1)).all()):
+        if (run := one_run(real)) is None:
             return None
+        starts, lengths = run
     elif pattern.left is None:
         return Intervals(S, False, None, lengths, None, shape)
     return Intervals(S, False, starts, lengths, None, shape)
+
+
+def one_run(real: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Where the ones of each row of `real` [B, S] begin and end, if they follow each other; zeros for a row without."""
+    some = real.any(-1)
+    starts = torch.where(some, real.int().argmax(-1), 0)
+    ends = torch.where(some, real.size(-1) - real.flip(-1).int().argmax(-1), 0)
+    return (starts, ends) if bool((ends - starts == real.sum(-1)).all()) else None
 
 
 def note(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
