@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -69,6 +71,19 @@ class Forked:
                 raise TimeoutError(f"the command did not end within {timeout:g} seconds")
             time.sleep(0.002)
         return read_all(self.stdout), read_all(self.stderr)
+
+
+def forked_group(commands: Sequence[Sequence[object] | Callable[[], None]]) -> list[Forked]:
+    """Commands that run as the processes of one group, with the environment that torchrun gives them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def environment(rank: int) -> None:
+        numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(commands), "MASTER_PORT": port}
+        os.environ.update({name: str(number) for name, number in numbers.items()}, MASTER_ADDR="127.0.0.1")
+
+    return [Forked(command, preexec_fn=partial(environment, rank)) for rank, command in enumerate(commands)]
 
 
 def read_all(file: int) -> str:

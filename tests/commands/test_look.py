@@ -2,13 +2,12 @@
 
 import csv
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 
 from tests.commands.running import refused, run
+from tests.forking import forked_group
 
 
 def text(lab):
@@ -109,12 +108,10 @@ def test_filter_on_two_processes_is_filter_on_one(call, lab, tmp_path):
     ]
     code, one, errors = call("filter", *arguments, "--out", tmp_path / "one.tsv")
     assert code == 0, errors
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rela"]
-    command = [*launch, "filter", *map(str, arguments), "--out", str(tmp_path / "two.tsv")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    two = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
-    assert two.returncode == 0, two.stderr
-    assert one == two.stdout
+    both = forked_group(2 * [["filter", *arguments, "--out", tmp_path / "two.tsv"]])
+    (two, errors), (nothing, more) = (process.communicate() for process in both)
+    assert [process.returncode for process in both] == [0, 0], (errors, more)
+    assert (two, nothing) == (one, ""), "one process speaks"
     assert "kept 4 pairs" in one
     for ending in (".tsv", ".html", ".kept.source", ".kept.target", ".summary.json"):
         assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()

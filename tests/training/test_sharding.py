@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,31 +13,17 @@ from rela.decoding.translate import Translator
 from rela.model.folder import load_weights
 from rela.training.checkpoint import Checkpoints
 from rela.training.trainer import train
+from tests.forking import forked_group
 from tests.training.training_files import checkpoint, events, with_train
 
 CLOSE = 1e-4
 """Of losses and weights after a dozen steps: the same numbers in float32, added in another order."""
 
 
-def process(rank: int, port: int, configs: list[Config]) -> None:
-    """One of two processes, which train one configuration after the other."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
-    for number, config in enumerate(configs):
-        os.environ["MASTER_PORT"] = str(port + number)
-        train(config, quiet=True)
-
-
-def train_on_two_processes(*configs: Config) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    both = [context.Process(target=process, args=(rank, port, list(configs))) for rank in (0, 1)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join(240)
-    assert [one.exitcode for one in both] == [0, 0]
+def train_on_two_processes(config: Config) -> None:
+    both = forked_group(2 * [partial(train, config, quiet=True)])
+    ends = [one.communicate()[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], ends
 
 
 def losses(config: Config, event: str = "train") -> list[float]:
@@ -71,7 +55,8 @@ def test_two_processes_that_share_a_model_train_it_as_one_process_does(make_conf
     begun_alone = with_train(alone, directory=str(Path(alone.train.directory).parent / "begun-alone"))
     train(with_train(begun_alone, steps=4), quiet=True)
     sharded = make_config("sharded", accumulate=2, sharding="full", **options)
-    train_on_two_processes(sharded, with_train(begun_alone, accumulate=2, sharding="full"))
+    train_on_two_processes(sharded)
+    train_on_two_processes(with_train(begun_alone, accumulate=2, sharding="full"))
     train(alone, quiet=True)
 
     for config in (sharded, begun_alone):
