@@ -82,9 +82,9 @@ def assert_same(found: list[list[Hypothesis]], wanted: list[list[Hypothesis]], t
         ("rela-g", 3, 0.6, 16, 16, {}),
         ("softmax", 4, 0.6, 0, 0, {"norm_first": True}),
         ("relu-rms", 2, 0.0, 16, 16, {"norm_first": True, "threshold": "learned", "tied_embeddings": "all"}),
-        ("rela-i", 1, 0.6, 16, 0, {"heads": 3}),
-        ("relu2-g", 3, 1.0, 0, 0, {"threshold": 0.05, "tied_embeddings": "target"}),
-        ("leaky_relu", 2, 0.6, 16, 16, {"width": 16}),
+        ("rela-i", 1, 0.6, 16, 0, {"heads": 3, "decoder_layers": 1}),
+        ("relu2-g", 3, 1.0, 0, 0, {"threshold": 0.05, "tied_embeddings": "target", "decoder_layers": 1}),
+        ("leaky_relu", 2, 0.6, 16, 16, {"width": 16, "decoder_layers": 1}),
     ],
 )
 def test_it_finds_what_the_reference_finds(kind, beam, alpha, chain_rows, thin_rows, options):
