@@ -72,8 +72,11 @@ def test_compare_sets_every_rule_beside_the_oracle_and_the_score(tmp_path, capsy
     rows = json.loads((tmp_path / "compare.json").read_text())
     found = {(row["rule"], row["seed"], row["against"]): row for row in rows}
     assert set(found) == {
-        ("log-prob", 1, "oracle"), ("log-prob", 1, "score"), ("oracle", 1, "score"), ("score", 1, "oracle")
-    }  # fmt: skip
+        ("log-prob", 1, "oracle"),
+        ("log-prob", 1, "score"),
+        ("oracle", 1, "score"),
+        ("score", 1, "oracle"),
+    }
     assert found["score", 1, "oracle"]["p"] == 1.0
     assert found["log-prob", 1, "score"]["value"] < found["log-prob", 1, "score"]["baseline"] == pytest.approx(100)
     assert found["log-prob", 1, "score"]["p"] < 0.05
