@@ -248,10 +248,10 @@ def test_relu_without_a_norm_that_does_not_learn_is_told_from_rela_g_that_does(m
         "model_decoder_layers": 3,
         "model_dropout": 0.0,
         "model_attention_dropout": 0.0,
-        "steps": 160,
+        "steps": 110,
         "tokens": 300,
-        "warmup": 60,
-        "centring": 100,
+        "warmup": 50,
+        "centring": 70,
         "learning_rate": 1.0,
         "log_every": 20,
         "save_every": 1000,
@@ -262,7 +262,7 @@ def test_relu_without_a_norm_that_does_not_learn_is_told_from_rela_g_that_does(m
     def run(kind: str) -> Trainer:
         kinds = {f"model_{place}_attention": kind for place in ("encoder", "decoder", "cross")}
         made = trainer(make_config(kind, **shape, **kinds))
-        made.watchdog.patience = 150
+        made.watchdog.patience = 100
         made.run()
         return made
 
