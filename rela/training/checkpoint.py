@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rela.config import Config, save_config
+from rela.config import Config, from_dict, read_yaml, save_config, to_dict
 from rela.errors import RunFailed
 from rela.files import checksum, read_json, read_part, remove_folder, remove_leftovers, replacing_folder, write_text
 from rela.model.folder import CONFIG, SUBWORDS, WEIGHTS, ModelFolderError, load_weights, save_weights
@@ -35,6 +35,8 @@ TYPES: dict[str, Any] = {
     CHECKSUMS: (dict, NoneType),
 }
 REQUIRED = TYPES.keys() - {"fingerprints", "best_bleu", CHECKSUMS}
+OF_TRAINING = ("target_sparsity", "query_key_gain", "dropout", "attention_dropout", "max_length")
+"""Settings of a model that change nothing of what finished weights compute."""
 OPTIMISERS = 2
 """Checkpoints that keep their optimiser: when the newest is damaged, a run goes on from the one before."""
 
@@ -174,6 +176,7 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     if len(vocabularies) > 1:
         found = f"{len(vocabularies)} different {SUBWORDS} in the folders"
         raise ModelFolderError(f"{found}; wanted checkpoints of one run")
+    check_same_function(folders)
     total = {name: tensor.double() for name, tensor in load_weights(folders[0] / WEIGHTS).items()}
     for folder in folders[1:]:
         weights = load_weights(folder / WEIGHTS)
@@ -185,6 +188,26 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
                 raise ModelFolderError(f"{folder}: {name} is {list(tensor.shape)}; {folders[0]} has {wanted}")
             total[name] += tensor
     return {name: (tensor / len(folders)).float() for name, tensor in total.items()}
+
+
+def check_same_function(folders: Sequence[Path]) -> None:
+    """Refuse folders whose weights may have the same shapes but mean something else: other heads, kinds, languages."""
+    first, *others = (function_of(folder) for folder in folders)
+    for folder, other in zip(folders[1:], others, strict=True):
+        for key, value in first.items():
+            if other[key] != value:
+                found = f"{folder} has {key} = {other[key]!r}, and {folders[0]} has {value!r}"
+                raise ModelFolderError(f"{found}; wanted checkpoints of one run")
+
+
+def function_of(folder: Path) -> dict[str, Any]:
+    """The settings that decide what the weights of a model folder compute, by their names in its config."""
+    try:
+        config = to_dict(from_dict(Config, read_yaml(folder / CONFIG), str(folder / CONFIG)))
+    except FileNotFoundError:
+        raise ModelFolderError(f"{folder} has no {CONFIG}") from None
+    shape = {f"model.{key}": value for key, value in config["model"].items() if key not in OF_TRAINING}
+    return shape | {f"data.{side}": config["data"][side] for side in ("source_language", "target_language")}
 
 
 def mark_average(path: Path, step: int, count: int) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from rela import files
 from rela.config import Config, ModelConfig
-from rela.model.folder import ModelFolderError, load_weights, save_folder, unique_weights
+from rela.model.folder import WEIGHTS, ModelFolderError, load_weights, save_folder, save_weights, unique_weights
 from rela.model.transformer import Transformer
 from rela.training import checkpoint as checkpoint_module
 from rela.training.checkpoint import (
@@ -249,11 +250,45 @@ def test_models_that_do_not_belong_together_are_not_averaged(tmp_path):
         return tmp_path / name
 
     first = folder("first")
+    lacking = folder("lacking")
+    weights = load_weights(lacking / WEIGHTS)
+    save_weights(dict(list(weights.items())[1:]), lacking / WEIGHTS, b"subwords")
     with pytest.raises(ModelFolderError, match="other tensors"):
-        average_weights([first, folder("kind", ModelConfig(**{**vars(SHAPE), "cross_attention": "softmax"}))])
+        average_weights([first, lacking])
+    wide = folder("wide")
+    save_weights({name: torch.cat([tensor, tensor]) for name, tensor in weights.items()}, wide / WEIGHTS, b"subwords")
     with pytest.raises(ModelFolderError, match=r"is \[.*first has"):
-        average_weights([first, folder("wide", ModelConfig(**{**vars(SHAPE), "vocabulary_size": 21}))])
+        average_weights([first, wide])
     with pytest.raises(ModelFolderError, match=r"different subwords\.model"):
         average_weights([first, folder("text", subwords=b"other")])
     with pytest.raises(ModelFolderError, match="no model folders"):
         average_weights([])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("heads", 1),
+        ("norm_first", True),
+        ("threshold", 0.25),
+        ("cross_attention", "softmax+gated-rms"),
+        ("vocabulary_size", 21),
+    ],
+)
+def test_weights_of_the_same_shapes_that_mean_something_else_are_not_averaged(tmp_path, setting, value):
+    other = ModelConfig(**{**vars(SHAPE), setting: value})
+    for name, shape in (("first", SHAPE), ("other", other)):
+        save_folder(tmp_path / name, Config(model=shape), unique_weights(Transformer(shape)), b"subwords")
+    with pytest.raises(ModelFolderError, match=rf"other has model\.{setting} = .*; wanted checkpoints of one run"):
+        average_weights([tmp_path / "first", tmp_path / "other"])
+
+
+def test_models_of_other_languages_are_not_averaged_and_other_dropout_is_no_matter(tmp_path):
+    config = Config(model=SHAPE)
+    back = replace(config, data=replace(config.data, source_language="de", target_language="en"))
+    calm = replace(config, model=replace(SHAPE, dropout=0.3))
+    for name, each in (("there", config), ("back", back), ("calm", calm)):
+        save_folder(tmp_path / name, each, unique_weights(model()), b"subwords")
+    with pytest.raises(ModelFolderError, match=r"back has data.source_language = 'de', and .*there has"):
+        average_weights([tmp_path / "there", tmp_path / "back"])
+    assert average_weights([tmp_path / "there", tmp_path / "calm"])
