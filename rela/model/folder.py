@@ -23,7 +23,7 @@ from rela.model.transformer import Transformer
 
 WEIGHTS, CONFIG, SUBWORDS = "model.safetensors", "config.yaml", "subwords.model"
 OURS = re.compile(
-    r"(model|optimiser)\.safetensors|config\.yaml|subwords\.model|(progress|finished)\.json|align\w*\.\w+"
+    r"(model|optimiser)\.safetensors|config\.yaml|subwords\.model|(progress|finished|check)\.json|align\w*\.\w+"
 )
 """The files that belong to the model of a folder or checkpoint, and go with it."""
 SUBWORDS_HASH = "subwords_sha256"

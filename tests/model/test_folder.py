@@ -56,11 +56,13 @@ def test_tied_weights_are_stored_once(folder):
 
 def test_saving_again_replaces_the_folder(folder, tmp_path):
     other = make(seed=9)
-    (folder / "alignment.json").write_text("{}")
+    of_the_model = [folder / name for name in ("alignment.json", "aligner.safetensors", "check.json")]
+    for path in of_the_model:
+        path.write_text("{}")
     save(folder, other)
     again, _, _ = load_folder(folder)
     assert torch.equal(again.output.weight, other.output.weight)
-    assert not (folder / "alignment.json").exists(), "a choice of another model's heads must not outlive it"
+    assert not any(path.exists() for path in of_the_model), "heads and scores of another model must not outlive it"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
