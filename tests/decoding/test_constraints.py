@@ -99,6 +99,12 @@ def test_the_likely_are_those_of_a_sorted_list(top_k, top_p):
         assert torch.equal(got[kept], row[kept])
 
 
+def test_all_of_the_probability_is_every_token():
+    """Also those that are too improbable to change a sum of the others."""
+    scores = torch.tensor([[-100.0, 0.0, -200.0]])
+    assert torch.equal(likely(scores, 0, 1.0), scores)
+
+
 def test_draws_of_the_likely_follow_their_distribution():
     """First words, of two: as often as the renormalised distribution says, to five standard deviations."""
     table, samples = Table(7, words=5), 4000

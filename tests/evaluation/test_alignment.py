@@ -97,6 +97,18 @@ def test_the_interval_of_a_corpus_of_equal_sentences_is_a_point():
     assert alignment_interval([links] * 9, [gold] * 9, 50) == (rate, rate)
 
 
+def test_the_interval_of_one_sentence_is_its_error_rate():
+    """One of two sure links found: 1 - (1 + 1) / (1 + 2)."""
+    sure = frozenset({(0, 0), (1, 1)})
+    low, high = alignment_interval([frozenset({(0, 0)})], [GoldLinks(sure, sure)], resamples=20)
+    assert low == high == pytest.approx(1 / 3)
+
+
+def test_without_sentences_there_is_no_error_rate():
+    with pytest.raises(ValueError, match="there is no sentence to judge"):
+        alignment_error_rate([], [])
+
+
 def test_the_interval_is_that_of_the_binomial_where_sentences_are_right_or_wrong():
     """Of n sentences with one link each, k wrong, the AER is k / n; its deviation is √(p (1 − p) / n)."""
     gold = GoldLinks(frozenset({(0, 0)}), frozenset({(0, 0)}))
