@@ -23,7 +23,9 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 DISCARDED = 4
-"""So many times the largest body is read and thrown away, so that a client that sends first can read the refusal."""
+"""So many times the largest body is read and thrown away before it is refused."""
+LINGER_SECONDS = 1.0
+"""For the rest of a refused request: closed at once, the connection may be reset before the refusal is read."""
 
 
 class Left(Exception):
@@ -62,17 +64,17 @@ class RequestLimiter:
         if scope["type"] != "http":  # the application's own start and end
             await self.app(scope, receive, send)
             return
-        free = scope["path"] in self.always
+        free, incoming = scope["path"] in self.always, Incoming(receive)
         if not free and (refused := self.why_not()) is not None:
-            await refuse(send, refused)
+            await refuse(incoming, send, refused)
             return
         self.in_flight += not free
         try:
-            await self.pass_on(scope, await self.read_body(scope, receive), receive, send)
+            await self.pass_on(scope, await self.read_body(scope, incoming), incoming, send)
         except Left:
             pass
         except Refused as error:
-            await refuse(send, error)
+            await refuse(incoming, send, error)
         finally:
             self.in_flight -= not free
 
@@ -141,6 +143,18 @@ class RequestLimiter:
             await cancel(answering)
 
 
+class Incoming:
+    """The messages of a client; `ended` once its request is whole or it has left."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self.ended = receive, False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self.ended = message["type"] == "http.disconnect" or not message.get("more_body", False)
+        return message
+
+
 class Exchange:
     """One request, already read, and the answer to it, as the application sees them."""
 
@@ -199,8 +213,8 @@ async def cancel(task: asyncio.Future[None]) -> None:
         task.exception()  # retrieved: asyncio warns of those that are not
 
 
-async def refuse(send: Send, error: Refused) -> None:
-    """Send a refusal and close the connection, which may hold the rest of a request that nobody reads."""
+async def refuse(incoming: Incoming, send: Send, error: Refused) -> None:
+    """Send a refusal, throw away what still comes of the request, and close the connection."""
     body = json.dumps({"error": str(error)}, ensure_ascii=False).encode()
     headers = [
         (b"content-type", b"application/json"),
@@ -209,4 +223,9 @@ async def refuse(send: Send, error: Refused) -> None:
     ]
     headers += [(b"retry-after", b"1")] if isinstance(error, Busy) else []
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while not incoming.ended:
+                await incoming()
+    await send({"type": "http.response.body", "body": b""})

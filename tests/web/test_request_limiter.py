@@ -88,6 +88,16 @@ def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(echo):
         assert echo.begun == 1
 
 
+def test_who_sends_all_before_reading_still_reads_the_refusal(echo):
+    """A connection with unread bytes that is closed is reset, and the client loses what was sent to it."""
+    with running(RequestLimiter(echo, Limits(body=1000))) as (address, _), connect(address) as connection:
+        connection.sendall(HEAD % (b"", 9000))
+        for _ in range(3):
+            time.sleep(0.1)
+            connection.sendall(b"x" * 3000)
+        assert b"1,000 bytes" in read_all(connection)
+
+
 def test_a_client_that_leaves_within_its_body_leaves_no_trace(echo, errors):
     limiter = RequestLimiter(echo)
     with running(limiter) as (address, _):
