@@ -245,7 +245,8 @@ class RelaForConditionalGeneration(PreTrainedModel, GenerationMixin):
             encoder_outputs = self.encoder(input_ids, attention_mask, **asked)
         memory = encoder_outputs[0]
         cached = labels is None and bool(self.config.use_cache if use_cache is None else use_cache)
-        if past_key_values is None and cached and not self.is_gradient_checkpointing:
+        checkpointed = any(layer.gradient_checkpointing for layer in self.decoder.layers)
+        if past_key_values is None and cached and not checkpointed:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         hidden_source = Hidden(padding_of(attention_mask, memory.size(1)))
         decoded = self.decoder(

@@ -232,3 +232,16 @@ def make(name: str, **changes: Any) -> torch.nn.Module:
     torch.manual_seed(0)
     special = {} if name in {**OTHERS, **MORE_OTHERS} else SPECIAL
     return cls(cls.config_class(**{**special, "attn_implementation": "eager", **config, **changes})).eval()
+
+
+def checkpointing_option() -> str:
+    """The training argument that switches checkpointing on, which newer releases of transformers call otherwise."""
+    import transformers
+
+    names = ("activation_checkpointing", "gradient_checkpointing")
+    return next(name for name in names if hasattr(transformers.PreTrainedModel, f"{name}_enable"))
+
+
+def enable_checkpointing(model: Any, reentrant: bool) -> None:
+    """Have the layers of a model computed again in the backward pass instead of kept."""
+    getattr(model, f"{checkpointing_option()}_enable")({"use_reentrant": reentrant})

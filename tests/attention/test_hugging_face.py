@@ -7,7 +7,7 @@ import torch
 
 import rela
 from rela.attention.hugging_face import ATTACHED, attentions
-from tests.attention.hugging_face_models import GROUPED, SPECIAL
+from tests.attention.hugging_face_models import GROUPED, SPECIAL, enable_checkpointing
 from tests.attention.hugging_face_models import make as family
 
 transformers = pytest.importorskip("transformers")
@@ -300,7 +300,7 @@ def test_checkpointing_leaves_penalty_and_gradients(reentrant: bool):
         model = make("llama").train()
         rela.replace_attention(model, "rela-g", threshold="learned", target_sparsity=0.8)
         if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            enable_checkpointing(model, reentrant)
             model.enable_input_require_grads()
         loss = run(model, use_cache=False).square().mean() + rela.collect_sparsity_penalty(model)
         loss.backward()

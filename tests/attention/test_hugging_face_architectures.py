@@ -15,7 +15,7 @@ from torch import Tensor
 
 import rela
 from rela.attention.hugging_face import ATTACHED
-from tests.attention.hugging_face_models import make
+from tests.attention.hugging_face_models import enable_checkpointing, make
 
 transformers = pytest.importorskip("transformers")
 if not hasattr(transformers, "AttentionInterface"):
@@ -92,7 +92,7 @@ def test_checkpointing_leaves_the_gradients(name: str):
     model = exchanged(name).train()
     wanted = gradients(model, name)
     assert all(wanted[key].any() for key in wanted if key.endswith(f"{ATTACHED}.threshold"))
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    enable_checkpointing(model, reentrant=False)
     found = gradients(model, name)
     assert found.keys() == wanted.keys()
     for key, gradient in wanted.items():

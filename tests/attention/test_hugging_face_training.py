@@ -11,7 +11,7 @@ import torch
 import rela
 from rela.attention import hugging_face
 from rela.attention.hugging_face import ATTACHED, attentions
-from tests.attention.hugging_face_models import make
+from tests.attention.hugging_face_models import checkpointing_option, make
 
 transformers = pytest.importorskip("transformers")
 if not hasattr(transformers, "AttentionInterface"):
@@ -51,7 +51,7 @@ def test_the_trainer_trains_and_saves_norms_and_thresholds(tmp_path: Path):
         save_strategy="no",
         disable_tqdm=True,
         use_cpu=True,
-        gradient_checkpointing=True,
+        **{checkpointing_option(): True},
     )
     rows = [{"input_ids": ids, "attention_mask": mask, "labels": ids} for ids, mask in zip(IDS, LEFT, strict=True)]
     trainer = transformers.Trainer(model, arguments, train_dataset=rows)

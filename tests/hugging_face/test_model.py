@@ -13,6 +13,7 @@ import rela
 from rela.config import Config, ModelConfig
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
+from tests.attention.hugging_face_models import enable_checkpointing
 from tests.tiny_models import subwords, tiny_translator, toy_pairs
 
 transformers = pytest.importorskip("transformers")
@@ -203,7 +204,7 @@ def test_gradient_checkpointing_leaves_the_gradients():
         torch.manual_seed(1)
         model = RelaForConditionalGeneration(RelaConfig(**SIZES, dropout=0.0, attention_dropout=0.0)).train()
         if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            enable_checkpointing(model, reentrant=False)
         model(ids, mask, labels=labels()).loss.backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     for first, second in zip(*gradients, strict=True):
