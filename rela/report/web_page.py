@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+ABBREVIATIONS = {"aer": "AER", "aoh": "AoH", "aol": "AoL", "auroc": "AUROC"}
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1a1a1a; --soft: #444; --line: #ddd; --code: #f4f4f4; \
 --link: #00538a; --mark: #ffe08a; }
@@ -103,7 +104,7 @@ def table(
     Fractions in the columns of `percent` are shown in per cent.
     """
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    titles = {column: (names or {}).get(column, column.replace("_", " ")) for column in columns}
+    titles = {column: (names or {}).get(column, title_of(column)) for column in columns}
     running, hundredths = set(text), set(percent)
     number = {c: all(isinstance(row.get(c, 0), (int, float)) for row in rows) for c in columns}
 
@@ -116,6 +117,11 @@ def table(
     lines = ["".join(cell("td", column, row.get(column, "")) for column in columns) for row in rows]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+
+
+def title_of(column: str) -> str:
+    """A column of a table in words: normal_aol becomes "normal AoL"."""
+    return " ".join(ABBREVIATIONS.get(word, word) for word in column.split("_"))
 
 
 def shown(value: Any) -> str:

@@ -234,6 +234,14 @@ def test_unknown_characters_are_said_and_joiners_kept(open_page, address):
     assert said.endswith("in the source: it reads <unk> there.")
 
 
+def test_quotes_are_turned_with_their_word(open_page, address):
+    """In vertical text a quotation mark has a glyph of its own unless it is turned as the letters are."""
+    page = open_page(link(address, source="„Hund“ dog .", target="Der Hund .", model="rela"))
+    shows(page, "rela")
+    labels = page.locator(".columns .label")
+    assert labels.evaluate_all("all => all.map((one) => getComputedStyle(one).textOrientation)") == ["sideways"] * 4
+
+
 def test_every_term_has_a_sentence(open_page, address, views):
     first = views.examples[0]
     page = open_page(link(address, source=first.source, target=first.target, model="rela"))

@@ -33,3 +33,8 @@ def test_a_table_has_a_column_for_every_key_and_numbers_to_the_right():
     assert [cell.text for cell in tree.iter("th")] == ["model name", "null rate", "note"]
     assert [[cell.text for cell in row] for row in tree.iter("tr")][1:] == [["a", "0.1235", None], ["<b>", "2", "x"]]
     assert [cell.get("class") for cell in tree.iter("th")] == [None, "number", "text"]
+
+
+def test_abbreviations_have_their_capitals_in_titles():
+    tree = ElementTree.fromstring(web_page.table([{"model": "a", "normal_aol": 0.5, "auroc_both": 1.0}]))
+    assert [cell.text for cell in tree.iter("th")] == ["model", "normal AoL", "AUROC both"]

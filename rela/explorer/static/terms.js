@@ -7,7 +7,7 @@ const TERMS = {
   "</s>": "The end of a sentence, read and written like a word; a head that has nowhere to look often looks there.",
   "<s>": "The beginning of a sentence: what the decoder reads before it has written a word.",
   "largest weight": "What the darkest colour stands for; rows of ReLA do not sum to one, so it may be above 1.",
-  AER: "Alignment error rate: how far the head’s links are from gold links; 0 % is all right, 100 % all wrong.",
+  AER: "Alignment error rate: how far the head’s links are from the gold links; at 0 % no link is wrong or missing, at 100 % no link is right.",
   shifted: "A decoder step reads one word and writes the next: shifted attention gives a word the row of the step that reads it.",
   "log-probability": "How sure the model is of a word after those before it: 0 is certain, −2.3 one in ten, −4.6 one in a hundred.",
   "layer attention": "The mean of the weights of all heads of a layer.",
