@@ -23,8 +23,13 @@ ATTACHED = "rela_attention"
 """The name of what is added to each attention: its norm is in the state dict, and trained."""
 HEADS = ("num_heads", "num_attention_heads", "n_heads")
 HEAD_SIZES = ("v_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim", "head_size")
-FOREIGN = {"softcap": "attn_logit_softcapping", "s_aux": "sinks"}
-"""What some models' softmax also does with the scores, and we do not: as an argument, and as an attribute before."""
+FOREIGN = {
+    "softcap": "attn_logit_softcapping",
+    "s_aux": "sinks",
+    "sinks": "sink_proj",  # Inkling 2: a sink for each query
+    "block_indices": "indexer",  # MiniMax M3: blocks of keys that each query may look at
+}
+"""What some models' attention also does, and ours does not: as an argument, and as a module's attribute."""
 
 
 class Attached(nn.Module):
@@ -118,10 +123,19 @@ def shape_of(module: Any, name: str) -> tuple[int, int]:
 
 def check_scores(module: nn.Module, name: str, kind: Kind) -> None:
     """Refuse an attention that does more with its scores than ours does."""
-    if strange := [word for word in FOREIGN.values() if getattr(module, word, None) is not None]:
+    handed_on = keywords_of(type(module).forward)
+    if strange := [
+        word for name, word in FOREIGN.items() if name in handed_on and getattr(module, word, None) is not None
+    ]:
         raise ValueError(
             f"{name} is a {type(module).__name__} with {', '.join(strange)}, which {kind.weights} has no place for"
         )
+
+
+def keywords_of(function: Callable) -> set[str]:
+    """The names, among other constants, of the keyword arguments that a function hands on."""
+    constants = inspect.unwrap(function).__code__.co_consts
+    return {word for constant in constants for word in (constant if isinstance(constant, tuple) else (constant,))}
 
 
 def some_weight(module: nn.Module, model: nn.Module) -> Tensor:
@@ -239,16 +253,14 @@ def forward(
 ) -> tuple[Tensor, Tensor | None]:
     """What `transformers` calls: the normalised context [B, T, H, D], and the weights if they are asked for."""
     ours = getattr(module, ATTACHED, None)
+    if ours is None and getattr(getattr(module, "config", None), "rela", None) is None:
+        raise ValueError(f"this {type(module).__name__} was not given to rela.replace_attention")
+    if strange := [name for name in FOREIGN if others.get(name) is not None]:
+        raise ValueError(f"{type(module).__name__} brings {', '.join(strange)}, which this attention has no place for")
     if ours is None:
-        if getattr(getattr(module, "config", None), "rela", None) is None:
-            raise ValueError(f"this {type(module).__name__} was not given to rela.replace_attention")
-        # Another part of its model was, and shares its configuration.
+        # Another part of its model was given, and shares its configuration.
         return softmax(module, query, key, value, attention_mask, scaling, dropout, is_causal, **others)
     ours = ours.itself()
-    if strange := [name for name in FOREIGN if others.get(name) is not None]:
-        raise ValueError(
-            f"{type(module).__name__} brings {', '.join(strange)}, which {ours.kind.weights} has no place for"
-        )
     queries, keys = query.size(2), key.size(2)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and queries > 1  # as for SDPA: a mask says all
@@ -256,6 +268,8 @@ def forward(
         raise ValueError(
             f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
         )
+    if others.get("indices") is not None:
+        attention_mask = among(others["indices"], attention_mask, keys)
     bias, threshold = others.get("position_bias"), ours()
     limits: dict[str, Any] = {"scale": scaling, "threshold": threshold}
     intervals = None if others.get("output_attentions") else noted(attention_mask, query, key)
@@ -292,8 +306,19 @@ def softmax(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *limit
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     mask, scaling, dropout, is_causal = limits
+    if others.get("indices") is not None:
+        mask = among(others["indices"], mask, key.size(2))
     options = {"scaling": scaling, "dropout": dropout if module.training else 0.0, "is_causal": is_causal}
     return sdpa_attention_forward(module, query, key, value, mask, **options, **others)
+
+
+def among(indices: Tensor, mask: Tensor | None, keys: int) -> Tensor:
+    """A mask [B, 1, T, S] that shows a query only keys at `indices` [B, T, k], as the indexer of DeepSeek V3.2 does."""
+    chosen = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
+    chosen = chosen.scatter(-1, indices.long(), True).unsqueeze(1)
+    if mask is None:
+        return chosen
+    return chosen & mask if mask.dtype == torch.bool else mask.masked_fill(~chosen, -torch.inf)
 
 
 def with_bias(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:

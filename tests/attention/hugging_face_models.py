@@ -123,6 +123,14 @@ MORE_DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta-decoder": ("RobertaForCausalLM", {**STACK, "is_decoder": True}),
     "seed_oss": ("SeedOssForCausalLM", SMALL_HEADS),
 }  # fmt: skip
+# An indexer chooses keys for each query, and among equals by the length of a row: a cache may change what it chooses.
+CHOSEN_KEYS = {**DECODERS["deepseek_v3"][1], **ROUTED, "index_topk": 3, "index_n_heads": 2, "index_head_dim": 8}
+INDEXED: dict[str, tuple[str, dict[str, Any]]] = {
+    "axk2": ("AXK2ForCausalLM", CHOSEN_KEYS),
+    "deepseek_v32": ("DeepseekV32ForCausalLM", CHOSEN_KEYS),
+    "dots3_note": ("Dots3NoteForCausalLM", CHOSEN_KEYS),
+    "glm_moe_dsa": ("GlmMoeDsaForCausalLM", CHOSEN_KEYS),
+}
 MORE_TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "blenderbot_small": ("BlenderbotSmallForConditionalGeneration", TWO_STACKS),
     "umt5": ("UMT5ForConditionalGeneration", T5),
@@ -159,8 +167,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "gptj": ("GPTJForCausalLM", {**SMALL_GPT, "rotary_dim": 4}),
     "imagegpt": ("ImageGPTForCausalImageModeling", SMALL_GPT),
     "led": ("LEDForConditionalGeneration", {**TWO_STACKS, "attention_window": 4}),
+    "inkling2": ("Inkling2ForCausalLM", {**SMALL_HEADS, **EXPERTS, "sliding_window": 4}),
     "lilt": ("LiltModel", STACK),
     "megatron-bert": ("MegatronBertModel", STACK),
+    "minimax_m3": ("MiniMaxM3VLForCausalLM", {**SMALL_HEADS, **EXPERTS, "index_n_heads": 2, "index_head_dim": 8,
+                                              "layer_types": ["full_attention", "minimax_m3_sparse"]}),
     "mpnet": ("MPNetModel", STACK),
     "mpt": ("MptForCausalLM", {"d_model": 32, "n_heads": 4, "n_layers": 2}),
     "mvp": ("MvpForConditionalGeneration", TWO_STACKS),
@@ -224,7 +235,7 @@ def make(name: str, **changes: Any) -> torch.nn.Module:
     """The tiny model of a family, in evaluation and with its own eager attention unless `changes` say otherwise."""
     import transformers
 
-    more = {**MORE_DECODERS, **MORE_TRANSLATORS, **MORE_READERS, **MORE_OTHERS, **REFUSED}
+    more = {**MORE_DECODERS, **INDEXED, **MORE_TRANSLATORS, **MORE_READERS, **MORE_OTHERS, **REFUSED}
     cls_name, config = {**DECODERS, **TRANSLATORS, **READERS, **OTHERS, **more}[name]
     if name in more and not hasattr(transformers, cls_name):
         pytest.skip(f"this release of transformers has no {cls_name}")

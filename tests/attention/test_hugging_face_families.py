@@ -16,6 +16,7 @@ from torch import Tensor
 import rela
 from tests.attention.hugging_face_models import (
     DECODERS,
+    INDEXED,
     MORE_DECODERS,
     MORE_OTHERS,
     MORE_READERS,
@@ -115,7 +116,7 @@ def situations(model: Any) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", [*CAUSAL, "deepseek_v32", *in_campaign(sorted(INDEXED.keys() - {"deepseek_v32"}))])
 def test_our_softmax_is_the_model_s_own_in_every_situation(name: str):
     model = make(name)
     with torch.no_grad():
