@@ -11,6 +11,7 @@ RECTIFIERS = ("relu", "relu2", "gelu", "leaky_relu")
 WEIGHTS = DISTRIBUTIONS + RECTIFIERS
 """Every name of weights there is; `rela.attention.weights` has the function of each."""
 NORMS = ("none", "layer", "rms", "rms-i", "gated-rms", "gated-layer")
+"""The names that `norm` of a kind may have."""
 
 # The argument behind the colon in "entmax:1.3" and "topk:8".
 PARAMETERS = {
@@ -45,7 +46,9 @@ class Kind:
     """What an attention is made of: `weights` from scores, `norm` on the concatenated heads."""
 
     weights: str
+    """How scores become weights, such as "softmax", "relu" or "topk:8"."""
     norm: str = "none"
+    """The norm on the concatenated heads: one of `rela.NORMS`."""
 
     def __post_init__(self) -> None:
         for field in ("weights", "norm"):
@@ -65,7 +68,6 @@ class Kind:
         return split_parameter(self.weights)[0] in DISTRIBUTIONS
 
 
-# The paper's names (rows of Table 1), then ours.
 PRESETS = {
     "softmax": Kind("softmax"),  # row 1
     "sparsemax": Kind("sparsemax"),  # row 2
@@ -79,6 +81,7 @@ PRESETS = {
     "rela-g-leaky": Kind("leaky_relu", "gated-rms"),  # row 10
     "relu2-g": Kind("relu2", "gated-rms"),
 }
+"""Kinds by name: those of the paper's Table 1, row by row, then ours."""
 
 
 def kind_of(kind: str | Kind) -> Kind:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 import re
 from typing import Any
 
@@ -72,6 +74,21 @@ def test_reference_names_all_public_names_and_they_resolve() -> None:
         module, _, last = name.rpartition(".")
         found = getattr(__import__(module, fromlist=[last]), last, None) or __import__(name, fromlist=[""])
         assert isinstance(found, (dict, tuple)) or inspect.getdoc(found), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", ["NORMS", "PRESETS", "weights", "norm"])
+def test_names_without_a_docstring_of_their_own_have_a_string_below(name: str) -> None:
+    """A constant or field has no `__doc__`; the reference shows the string that follows it."""
+    code = ast.parse((ROOT / "rela" / "attention" / "kinds.py").read_text(encoding="utf-8"))
+    bodies = [node.body for node in ast.walk(code) if isinstance(node, (ast.Module, ast.ClassDef))]
+    after = [below for body in bodies for line, below in itertools.pairwise(body) if assigns(line, name)]
+    assert [isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) for line in after] == [True]
+
+
+def assigns(line: ast.stmt, name: str) -> bool:
+    """Whether this line gives the name a value or a type."""
+    targets = line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
 
 
 def test_every_command_has_its_row() -> None:
