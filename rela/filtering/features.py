@@ -20,6 +20,7 @@ from torch import Tensor
 from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
+from rela.errors import RunFailed
 from rela.filtering.pair_scores import BATCH_TOKENS
 
 IdPair = tuple[list[int], list[int]]
@@ -120,6 +121,8 @@ def token_log_probs(translator: Translator, ids: list[IdPair]) -> list[NDArray[n
     logits = translator.model.logits(translator.model(*batch.inputs)).float()
     found = torch.log_softmax(logits, -1).gather(-1, batch.target_out[:, None])[:, 0].double().cpu().numpy()
     bounds = batch.target_packing.cu_seqlens.tolist()
+    if not np.isfinite(found[: bounds[len(ids)]]).all():  # NaN attention, too, ends here
+        raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
     return [found[bounds[i] : bounds[i + 1]] for i in range(len(ids))]
 
 

@@ -6,6 +6,7 @@ import torch
 
 from rela.analysis.capture import capture
 from rela.analysis.nulls import null_rate
+from rela.errors import RunFailed
 from rela.filtering.features import feature_names, in_source, make_view, repeated, view_pairs
 from rela.filtering.pair_scores import score_pairs
 from tests.tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
@@ -73,3 +74,12 @@ def test_repetition_and_copies_are_counted():
     (view,) = view_pairs(translator, [(ids, ids)], ids)
     found = dict(zip(feature_names(LAYERS, HEADS), view.features, strict=True))
     assert (found["shared"], found["copied"], found["longer"], found["shorter"]) == (0.5, 0.5, 0.0, 0.0)
+
+
+def test_numbers_that_are_none_are_refused(monkeypatch):
+    """Finite weights whose products overflow: the score of a pair would be NaN."""
+    translator = tiny_translator(seed=3)
+    table = translator.model.decoder[0].cross.in_proj_weight
+    monkeypatch.setattr(table, "data", table.data * 1e38)
+    with pytest.raises(RunFailed, match="a log-probability is no finite number"):
+        view_pairs(translator, [translator.encode_pair(*PAIRS[0])], translator.subwords.encode("The dog ."))
