@@ -36,7 +36,7 @@ def require_positive(config: object, *names: str) -> None:
     """Raise unless each named field of `config` is a finite number above 0."""
     for name in names:
         value = getattr(config, name)
-        require(0 < value < math.inf, name, value, "above 0")
+        require(0 < value < math.inf, name, value, "a finite number above 0")
 
 
 def require_fraction(config: object, *names: str) -> None:

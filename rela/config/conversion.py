@@ -73,6 +73,8 @@ def convert(wanted: Any, value: Any, where: str) -> Any:
         value = widen(value, where)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise ValueError(f"{where} is {shown(value)}; wanted {type_in_words(wanted)}")
+    if wanted is int and not -(2**63) <= value < 2**63:  # what PyTorch, NumPy and SentencePiece can be given
+        raise ValueError(f"{where} is {shown(value)}; wanted a whole number of 64 bits")
     return value
 
 
@@ -97,7 +99,10 @@ def widen(value: Any, where: str) -> Any:
             return float(value)
         except ValueError:
             raise ValueError(f"{where} is {shown(value)}; wanted a number") from None
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    try:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    except OverflowError:
+        raise ValueError(f"{where} is {shown(value)}; wanted a number below 1e308") from None
 
 
 def shown(value: Any) -> str:

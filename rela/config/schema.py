@@ -20,6 +20,9 @@ from rela.config.checks import (
     require_positive,
 )
 
+LARGEST_SIZE = 1 << 24
+"""Of a vocabulary and of a layer: far more than fits any memory, and little enough to compute with."""
+
 
 @dataclass(frozen=True)
 class CorpusConfig:
@@ -85,6 +88,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require_at_least(self, 16, "vocabulary_size")
+        require_at_most(self, LARGEST_SIZE, "vocabulary_size")
         require_at_least(self, 1, "vocabulary_sample")
         require(0 < self.character_coverage <= 1, "character_coverage", self.character_coverage, "in (0, 1]")
         require_at_least(self, 1, "max_tokens")
@@ -144,6 +148,7 @@ class ModelConfig:
         require_at_least(self, 1, "feed_forward", "max_length")
         require_at_most(self, 1000, "encoder_layers", "decoder_layers")
         require_at_most(self, 1 << 20, "max_length")
+        require_at_most(self, LARGEST_SIZE, "vocabulary_size", "width", "feed_forward")
         require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width {self.width}")
         require_fraction(self, "dropout", "attention_dropout")
         require(0 < self.query_key_gain < math.inf, "query_key_gain", self.query_key_gain, "a number above 0")
@@ -227,6 +232,8 @@ class TrainConfig:
         require_at_least(self, 1, "keep_last", "average_last")
         require_at_least(self, 0, "cooldown", "centring", "validate_every", "bleu_every", "patience")
         require_at_least(self, 0, "clip_norm", "weight_decay", "sparsity_weight")
+        require(math.isfinite(self.weight_decay), "weight_decay", self.weight_decay, "a finite number")
+        require(math.isfinite(self.sparsity_weight), "sparsity_weight", self.sparsity_weight, "a finite number")
         require_positive(self, "learning_rate", "epsilon")
         require(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1, "beta1, beta2", (self.beta1, self.beta2), "in [0, 1)")
         require_fraction(self, "label_smoothing", "subword_sampling")

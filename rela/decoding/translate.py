@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -194,8 +195,8 @@ class Translator:
         are given. `first` is the number of the first line, for warnings and the random numbers of sampling.
         """
         refuse_str("lines", lines)
-        if window < 1:
-            raise ValueError(f"window is {window}; wanted at least 1")
+        if not 1 <= window <= sys.maxsize:
+            raise ValueError(f"window is {window}; wanted at least 1, and no more than memory can hold")
         if not 1 <= nbest <= MAX_BEAM:
             raise ValueError(f"nbest is {nbest}; wanted 1 to {MAX_BEAM:,}")
         decode = with_options(self.config.decode, options)

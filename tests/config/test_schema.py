@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from rela.config import (
     load_config,
     to_dict,
 )
+from rela.config.conversion import key_of
 from rela.data.datasets import DATASETS
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -72,3 +75,41 @@ def test_transformer_base_is_the_papers_setting():
 
 def test_a_whole_number_is_a_threshold():
     assert ModelConfig(threshold=1).threshold == 1
+
+
+ODD = [*("text", "", "1e400", "nan"), *(-(10**30), -1, 0, 1, 2**32, 2**63 - 1, 2**63, 10**400), True, None, [], [1], {}]
+ODD += [{"a": 1}, -0.5, 1.5, 1e-320, 1e308, math.nan, math.inf, -math.inf]
+SECTIONS = {item.name: item.default_factory for item in dataclasses.fields(Config)}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_any_value_of_any_field_is_taken_or_refused_by_name(section):
+    for item in dataclasses.fields(SECTIONS[section]):
+        key = key_of(item.name)
+        for value in ODD:
+            refusal, taken = "", Config()
+            try:
+                taken = from_dict(Config, {section: {key: value}}, "file")
+            except ValueError as error:
+                refusal = str(error)
+            assert not refusal or key in refusal
+            found = getattr(getattr(taken, section), item.name)
+            assert not (isinstance(found, float) and math.isnan(found)), (key, value)
+            assert not (isinstance(found, int) and abs(found) > 2**63), (key, value)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "named"),
+    [
+        ("train", {"weight_decay": math.inf}, "weight_decay is inf; wanted a finite number"),
+        ("train", {"sparsity_weight": math.inf}, "sparsity_weight is inf; wanted a finite number"),
+        ("train", {"learning_rate": 10**400}, "wanted a number below 1e308"),
+        ("train", {"seed": 10**30}, "wanted a whole number of 64 bits"),
+        ("data", {"vocabulary_size": 2**32}, "wanted at most 16,777,216"),
+        ("model", {"width": 2**62}, "wanted at most 16,777,216"),
+        ("model", {"feed_forward": 2**62}, "wanted at most 16,777,216"),
+    ],
+)
+def test_numbers_that_nothing_can_be_computed_with_are_refused(section, values, named):
+    with pytest.raises(ValueError, match=named):
+        from_dict(Config, {section: values}, "file")

@@ -173,8 +173,10 @@ def test_folders_of_older_versions_name_no_subword_model_and_are_loaded(folder):
         ({"decoder_layers": 1000}, CONFIG),
         ({"width": 10**9, "heads": 1}, CONFIG),
         ({"width": 24 * 1000}, WEIGHTS),
-        ({"feed_forward": 10**12}, WEIGHTS),
-        ({"vocabulary_size": 10**12}, WEIGHTS),
+        ({"feed_forward": 10**7}, WEIGHTS),
+        ({"feed_forward": 10**12}, CONFIG),
+        ({"vocabulary_size": 10**7}, WEIGHTS),
+        ({"vocabulary_size": 10**12}, CONFIG),
         ({"max_length": 10**12}, CONFIG),
     ],
 )
