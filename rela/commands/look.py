@@ -15,6 +15,7 @@ from rela.commands.arguments import (
     measurable_text,
     models_and_texts,
     named_paths,
+    noise_files,
     parallel_text,
 )
 from rela.commands.options import (
@@ -149,7 +150,9 @@ def plot(
     from rela.report.plot import plot_figure
 
     find_figure(figure)  # an unknown one is an error before any model is loaded
-    check_outputs(picture_files(out), [source, target, gold], named_paths(models).values())
+    noisy = [path for one in noise or () for path in noise_files(one)[1]]
+    texts = [source, target, gold, gold_source, gold_target, *noisy]
+    check_outputs(picture_files(out), texts, named_paths(models).values())
     options = TextOptions(
         gold, gold_one_based, gold_flipped, gold_source, gold_target, gold_tokenised, noise, limit, seed
     )
@@ -197,7 +200,7 @@ def explore(
         raise ValueError("--out, --sentence and, if wanted, --translation belong together")
     if out is None and not (find_spec("fastapi") and find_spec("uvicorn")):
         raise ImportError("the explorer's server needs fastapi and uvicorn: pip install 'rela-attention[explore]'")
-    check_outputs([out], texts or (), named_paths(folders).values())
+    check_outputs([out], [*(texts or ()), gold], named_paths(folders).values())
     translators = load_models(folders, device)
     if texts is None:
         data = next(iter(translators.values())).config.data

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rela.commands.options import Device, Limit, ModelFolder
+from rela.commands.outputs import check_outputs, same
 from rela.terminal import paired_lines
 
 
@@ -46,16 +47,21 @@ def card(
 
     from rela.decoding.translate import Translator
     from rela.files import read_text, write_text
+    from rela.model.folder import find_model
     from rela.report.card import CARD, measure, model_card
 
+    own = find_model(model) / CARD
+    path = own if out is None else out
+    check_outputs([path], [source, target, notes], [] if same(path, own) else [model])
+    if source is not None and target is None:
+        raise ValueError(f"{source} has no translation beside it; wanted SRC and TGT")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; wanted at least 1")
     translator = Translator.load(model, device)
     measured = None
-    if source is not None:
-        if target is None:
-            raise ValueError(f"{source} has no translation beside it; wanted SRC and TGT")
+    if source is not None and target is not None:
         pairs = list(islice(paired_lines(source, target), limit))
         measured = measure(translator, pairs, f"{source.name}, {target.name}")
-    path = model / CARD if out is None else out
     added = "" if notes is None else read_text(notes)
     write_text(path, model_card(translator, name or model.resolve().name, measured, added))
     print(f"wrote {path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from rela.errors import RunFailed
 from rela.export.graphs import DecoderStepGraph, EncoderGraph
 from rela.export.onnx_translator import DECODER_STEP, ENCODER, SETTINGS, SUBWORDS, open_session
 from rela.files import checksum, replacing_folder
-from rela.model.folder import load_folder
+from rela.model.folder import check_output_folder, find_model, load_folder
 from rela.model.transformer import Transformer
 
 FORMATS = ("onnx", "torch-export", "aot")
@@ -29,6 +30,9 @@ LARGEST_BATCH = 65_536
 """Graphs take any number of sentences up to this."""
 TOLERANCE = 1e-3
 """How far log-probabilities of an exported graph may be off: sums in float32 have another order there, no more."""
+
+EXPORTED = re.compile(rf"({ENCODER}|{DECODER_STEP})\.(onnx|onnx\.data|pt2)|{re.escape(SUBWORDS)}|{re.escape(SETTINGS)}")
+"""The files of an exported model."""
 
 Graph = Callable[..., tuple[Tensor, ...]]
 Inputs = tuple[Tensor, ...]
@@ -39,8 +43,7 @@ def export_model(folder: str | Path, format: str, out: str | Path) -> Path:
     if format not in FORMATS:
         raise ValueError(f"format is {format!r}; wanted one of {', '.join(FORMATS)}")
     out = Path(out)
-    if out.exists() and not is_replaceable(out):
-        raise ValueError(f"{out} is there and is no exported model; it is not replaced by one")
+    check_output_folder(out, find_model(folder), SETTINGS, EXPORTED)
     if format == "onnx":
         require_onnx()
     model, config, subwords = load_folder(folder)
@@ -55,11 +58,6 @@ def export_model(folder: str | Path, format: str, out: str | Path) -> Path:
         settings = {**settings_of(config, format), "sha256": files}
         (fresh / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     return out
-
-
-def is_replaceable(path: Path) -> bool:
-    """Whether a path is an empty folder or an exported model."""
-    return path.is_dir() and (not any(path.iterdir()) or (path / SETTINGS).is_file())
 
 
 def settings_of(config: Config, format: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,17 @@ from rela.config import Config
 from rela.data.subwords import Subwords
 from rela.files import read_json, read_part, replacing_folder
 from rela.hugging_face.registration import require_transformers
-from rela.model.folder import SUBWORDS, ModelFolderError, is_replaceable, load_folder, save_folder, unique_weights
+from rela.model.folder import (
+    CONFIG,
+    OURS,
+    SUBWORDS,
+    ModelFolderError,
+    check_output_folder,
+    find_model,
+    load_folder,
+    save_folder,
+    unique_weights,
+)
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -18,6 +29,12 @@ if TYPE_CHECKING:
     from rela.hugging_face.configuration import RelaConfig
 
 CARD = "README.md"
+THEIR_CONFIG = "config.json"
+THEIRS = re.compile(
+    r"(config|generation_config|tokenizer_config|special_tokens_map|added_tokens)\.json|subwords\.model|README\.md"
+    r"|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"
+)
+"""The files of a converted model."""
 
 
 def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
@@ -29,8 +46,10 @@ def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
     from rela.hugging_face.model import RelaForConditionalGeneration
     from rela.hugging_face.tokenizer import RelaTokenizer
 
-    folder, out = Path(folder), Path(out)
-    check_free(out)
+    folder, out = find_model(folder), Path(out)
+    check_output_folder(out, folder, THEIR_CONFIG, THEIRS)
+    if (out / THEIR_CONFIG).exists() and (kind := model_type(out)) != "rela":
+        raise ModelFolderError(f"{out} holds a model of type {kind}; it is not replaced")
     ours, config, subwords = load_folder(folder)
     if not Subwords(subwords).is_joint:
         raise ModelFolderError(f"{folder} has separate vocabularies; the tokenizer of a converted model has one")
@@ -45,8 +64,10 @@ def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
         except SafetensorError as error:  # what a full disk comes as
             raise OSError(f"{out} could not be written: {error}") from None
         tokenizer.save_pretrained(fresh)
-        if (folder / CARD).is_file():
-            (fresh / CARD).write_bytes(read_part(folder / CARD))
+        for card in (folder / CARD, out / CARD):
+            if card.is_file():
+                (fresh / CARD).write_bytes(read_part(card))
+                break
     return out
 
 
@@ -54,7 +75,7 @@ def from_hugging_face(folder: str | Path, out: str | Path) -> Path:
     """The model folder `out` of ours, made from one that `transformers` saved."""
     require_transformers()
     folder, out = Path(folder), Path(out)
-    check_free(out)
+    check_output_folder(out, folder, CONFIG, re.compile(f"{OURS.pattern}|{re.escape(CARD)}"))
     kind = model_type(folder)
     if kind != "rela":
         raise ModelFolderError(
@@ -115,18 +136,12 @@ def check_subwords(folder: Path, subwords: Subwords, config: RelaConfig) -> None
 def model_type(folder: Path) -> str:
     """What config.json of a folder says the model is."""
     try:
-        values = read_json(folder / "config.json")
+        values = read_json(folder / THEIR_CONFIG)
     except OSError:
         raise ModelFolderError(f"{folder} has no config.json; wanted a folder of save_pretrained") from None
     except ValueError as error:
-        raise ModelFolderError(f"{folder / 'config.json'} is no JSON: {error}") from None
+        raise ModelFolderError(f"{folder / THEIR_CONFIG} is no JSON: {error}") from None
     return str(values.get("model_type")) if isinstance(values, dict) else "unknown"
-
-
-def check_free(out: Path) -> None:
-    """An output folder may be written: it is new, empty, or holds a model."""
-    if out.exists() and not is_replaceable(out):
-        raise ModelFolderError(f"{out} is there and is no model folder; it is not replaced by one")
 
 
 def generation_config(config: Config) -> GenerationConfig:

@@ -62,6 +62,24 @@ def is_replaceable(path: Path) -> bool:
     return not inside or ((path / WEIGHTS).is_file() and not any(item.is_dir() for item in inside))
 
 
+def check_output_folder(out: Path, model: Path, marker: str, known: re.Pattern[str]) -> None:
+    """Refuse to write a folder made of a model where something would be lost.
+
+    It may be new or empty, or hold `marker`, which such folders have, and files of `known` names alone; it may not be
+    the model's folder or lie in it.
+    """
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(model)):
+        raise ModelFolderError(f"{out} lies in the model folder {model}; wanted another place to write")
+    if not os.path.lexists(out):
+        return
+    names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if not out.is_dir() or (names and marker not in names):
+        raise ModelFolderError(f"{out} is there and has no {marker}; it is not replaced")
+    for name in names:
+        if not known.fullmatch(name):
+            raise ModelFolderError(f"{out} holds {name}, which would be lost; move it away or write elsewhere")
+
+
 def save_weights(weights: dict[str, Tensor], path: Path, subwords: bytes | None = None) -> None:
     """Tensors to a safetensors file, with the hash of the subword model that they were trained with."""
     from safetensors import SafetensorError

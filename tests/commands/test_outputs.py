@@ -27,6 +27,9 @@ COMMANDS = {
     "filter": "filter {model} {source} {target} --out {out}",
     "kept": "filter {model} {source} {target} --keep 0.5 --out new.tsv --kept-source {out} --kept-target b",
     "plot": "plot heads {model} {source} {target} --out {out}.png",
+    "check": "check {model} {source} {target} --out {out}",
+    "card": "card {model} {source} {target} --out {out}",
+    "notes": "card {model} --notes {source} --out {out}",
     "explore": "explore {model} --out {out} --sentence dog",
 }
 
@@ -71,6 +74,13 @@ def test_one_file_for_each_output_and_no_folder(fails, model, texts, monkeypatch
     fails(*filtered, "--kept-source", "a.summary.json", "--kept-target", "b", named="are one file")
     fails("filter", model, "source.en", "target.de", "--out", texts, named="Is a directory")
     fails("analyse", model, "source.en", "target.de", "--out", model / "report", named="lies in the model folder")
+
+
+def test_gold_links_are_an_input_too(fails, model, texts, monkeypatch):
+    monkeypatch.chdir(texts)
+    (texts / "gold").write_text("0-0\n")
+    page = ["explore", model, "source.en", "target.de", "--gold", "gold", "--sentence", "dog"]
+    fails(*page, "--out", "gold", named="gold is an input")
 
 
 def test_devices_and_fifos_may_be_read_and_written(tmp_path):

@@ -112,8 +112,13 @@ def test_files_of_other_exports_and_damaged_ones_are_refused(exported, tmp_path)
 
 def test_what_is_no_export_is_not_replaced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="is no exported model; it is not replaced by one"):
+    with pytest.raises(ValueError, match=r"has no export\.json; it is not replaced"):
         export_model(tmp_path / "model", "onnx", tmp_path)
+    (tmp_path / "export.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"holds notes\.txt, which would be lost"):
+        export_model(tmp_path / "model", "onnx", tmp_path)
+    with pytest.raises(ValueError, match="lies in the model folder"):
+        export_model(tmp_path / "model", "onnx", tmp_path / "model" / "exported")
     with pytest.raises(ValueError, match="format is 'tflite'; wanted one of onnx, torch-export, aot"):
         export_model(tmp_path / "model", "tflite", tmp_path / "out")
 

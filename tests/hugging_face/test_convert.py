@@ -47,19 +47,52 @@ def test_there_and_back_is_the_same_folder(folders: tuple[Path, Path], tmp_path:
         assert (tmp_path / "back" / file.name).read_bytes() == file.read_bytes(), file.name
 
 
+def test_nothing_but_an_earlier_conversion_is_replaced(folders: tuple[Path, Path], tmp_path: Path):
+    ours, theirs = (shutil.copytree(folder, tmp_path / folder.name) for folder in folders)
+    bert = shutil.copytree(theirs, tmp_path / "bert")
+    (bert / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for convert, source, out, message in (
+        (to_hugging_face, ours, ours, "lies in the model folder"),
+        (to_hugging_face, ours, ours / "inside", "lies in the model folder"),
+        (to_hugging_face, folders[0], ours, r"has no config\.json; it is not replaced"),
+        (to_hugging_face, ours, bert, "holds a model of type bert; it is not replaced"),
+        (from_hugging_face, theirs, theirs, "lies in the model folder"),
+        (from_hugging_face, theirs, bert, r"has no config\.yaml; it is not replaced"),
+    ):
+        with pytest.raises(ModelFolderError, match=message):
+            convert(source, out)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    (theirs / "notes.txt").write_text("mine")
+    with pytest.raises(ModelFolderError, match=r"holds notes\.txt, which would be lost"):
+        to_hugging_face(ours, theirs)
+    (theirs / "notes.txt").unlink()
+    (ours / "README.md").unlink()
+    to_hugging_face(ours, theirs)
+    assert (theirs / "README.md").read_text() == "a card", "which nobody wrote anew"
+
+
+def test_a_run_is_taken_for_its_model(folders: tuple[Path, Path], tmp_path: Path):
+    shutil.copytree(folders[0], tmp_path / "run" / "model")
+    to_hugging_face(tmp_path / "run", tmp_path / "theirs")
+    assert (tmp_path / "theirs" / "model.safetensors").read_bytes() == (folders[1] / "model.safetensors").read_bytes()
+
+
 def test_only_our_models_come_back(folders: tuple[Path, Path], tmp_path: Path):
     with pytest.raises(ModelFolderError, match=r"has no config\.json"):
         from_hugging_face(folders[0], tmp_path / "out")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "config.json").write_text(json.dumps({"model_type": "marian"}))
     with pytest.raises(ModelFolderError, match="holds a model of type marian"):
-        from_hugging_face(tmp_path, tmp_path / "out")
-    (tmp_path / "config.json").write_text("{")
+        from_hugging_face(theirs, tmp_path / "out")
+    (theirs / "config.json").write_text("{")
     with pytest.raises(ModelFolderError, match="is no JSON"):
-        from_hugging_face(tmp_path, tmp_path / "out")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "rela"}))
+        from_hugging_face(theirs, tmp_path / "out")
+    (theirs / "config.json").write_text(json.dumps({"model_type": "rela"}))
     with pytest.raises(ModelFolderError, match=r"has no subwords\.model"):
-        from_hugging_face(tmp_path, tmp_path / "out")
-    with pytest.raises(ModelFolderError, match="is there and is no model folder"):
+        from_hugging_face(theirs, tmp_path / "out")
+    with pytest.raises(ModelFolderError, match="it is not replaced"):
         to_hugging_face(folders[0], tmp_path)
 
 
