@@ -99,6 +99,12 @@ def kind_of(kind: str | Kind) -> Kind:
     return Kind(weights, norm or "none")
 
 
+def name_of(kind: Kind) -> str:
+    """A name that `kind_of` knows a kind by: its preset's, or its parts."""
+    parts = kind.weights if kind.norm == "none" else f"{kind.weights}+{kind.norm}"
+    return next((name for name, preset in PRESETS.items() if preset == kind), parts)
+
+
 def kind_without_norm(kind: str | Kind) -> Kind:
     """The kind behind a name, where the heads stay apart: a norm, which acts on merged heads, is an error."""
     found = kind_of(kind)

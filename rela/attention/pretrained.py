@@ -8,7 +8,7 @@ from such a configuration gets its attentions exchanged before its weights are l
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch import nn
@@ -22,10 +22,13 @@ from rela.attention.hugging_face import (
     configurations,
     is_hugging_face,
 )
+from rela.attention.kinds import name_of
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.norms import RMSNorm
 
 OPTIONS = ("kind", "threshold", "target_sparsity", "backend")
+WHICH = ("names", "others")
+"""Which attentions of a model have these options, if not all; and the same of those that have other options."""
 WRITTEN = ("rela", "attn_implementation")
 """What is written to a configuration."""
 
@@ -77,57 +80,100 @@ def exchange_as_configured(model: Any) -> None:
     """Exchange the attentions of a model just built, where its configuration says so and it is not done yet."""
     from rela.attention.replace import exchange
 
-    options = getattr(model.config, "rela", None)
-    if options is None or model.config._attn_implementation != IMPLEMENTATION:
+    saved = getattr(model.config, "rela", None)
+    if saved is None or model.config._attn_implementation != IMPLEMENTATION:
         return
     model.config.attn_implementation = IMPLEMENTATION  # a configuration does not keep what it was read from
-    only = options.get("names")
-    if only is not None:  # as the model that was saved knows them, which may be one around this one
-        only = {*only, *(name.removeprefix(f"{model.base_model_prefix}.") for name in only)}
-    found = {name for name, attention in attentions(model).items() if not hasattr(attention, ATTACHED)}
-    found |= {name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
-    if found if only is None else found & only:
-        exchange(model, only=only, **{name: options[name] for name in OPTIONS})
-        if only is not None:  # for the model around this one
-            model.config.rela["names"] = options["names"]
+    waiting = {name for name, attention in attentions(model).items() if not hasattr(attention, ATTACHED)}
+    waiting |= {name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
+    for part in (saved, *saved.get("others", ())):
+        only = part.get("names")
+        if only is not None:  # as the model that was saved knows them, which may be one around this one
+            only = {*only, *(name.removeprefix(f"{model.base_model_prefix}.") for name in only)}
+        if waiting if only is None else waiting & only:
+            exchange(model, only=only, **{name: part[name] for name in OPTIONS})
+    # What the last exchange wrote is not all, and the model around this one has to know.
+    model.config.rela |= {name: saved[name] for name in (*OPTIONS, *WHICH) if name in saved}
 
 
 def name_exchanged(model: Any) -> None:
-    """Write to the configuration of a model the names of its exchanged attentions, where not all are."""
+    """Write to the configuration of a model what its attentions compute, and which where they are not all alike."""
     looking: dict[str, Any] = {**attentions(model)}
-    exchanged = {name: attention for name, attention in looking.items() if hasattr(attention, ATTACHED)}
+    exchanged: dict[str, Any] = {
+        name: getattr(attention, ATTACHED).itself()
+        for name, attention in looking.items()
+        if hasattr(attention, ATTACHED) and attention.config._attn_implementation == IMPLEMENTATION
+    }
+    for config in configurations([model]):
+        if getattr(config, "rela", None) is not None and config._attn_implementation != IMPLEMENTATION:
+            vars(config).pop("attn_implementation", None)  # another was chosen since
     if not exchanged:
         return
-    options = next(iter(exchanged.values())).config.rela
-    model.config.rela = {name: value for name, value in options.items() if name != "names"}
+    masks = next(looking[name].config.rela["masks"] for name in exchanged)
+    whole = exchanged.keys() == looking.keys() and not any(
+        isinstance(part, nn.MultiheadAttention) for part in model.modules()
+    )
+    exchanged |= {name: part for name, part in model.named_modules() if isinstance(part, MultiheadAttention)}
+    first, *others = alike(exchanged)
+    if whole and not others:
+        del first["names"]
+    if not isinstance(getattr(model.config, "rela", None), dict):
+        model.config.rela = {}
+    model.config.rela.clear()  # the same dictionary: an exchange knows what it wrote by it
+    model.config.rela.update({**first, "masks": masks, **({"others": others} if others else {})})
     model.config.attn_implementation = IMPLEMENTATION
-    if len(exchanged) < len(looking):
-        ours = [name for name, part in model.named_modules() if isinstance(part, MultiheadAttention)]
-        model.config.rela["names"] = [*exchanged, *ours]
 
 
-def configure(model: nn.Module, options: dict[str, Any], left: Collection[str]) -> Callable[[], None]:
-    """Write to the configurations inside `model` what was exchanged; the function returned undoes it.
+def alike(exchanged: Mapping[str, Attached | MultiheadAttention]) -> list[dict[str, Any]]:
+    """The options of exchanged attentions, and the names of those that have them."""
+    groups: list[dict[str, Any]] = []
+    for name, part in exchanged.items():
+        learned = isinstance(part.threshold, nn.Parameter)
+        values = name_of(part.kind), "learned" if learned else part.threshold, part.target_sparsity, part.backend
+        options = dict(zip(OPTIONS, values, strict=True))
+        group = next((group for group in groups if options.items() <= group.items()), None)
+        if group is None:
+            groups.append({**options, "names": [name]})
+        else:
+            group["names"].append(name)
+    return groups
+
+
+def configure(
+    model: nn.Module, options: dict[str, Any], left: Collection[str]
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Write to the configurations inside `model` what was exchanged.
+
+    The first function returned undoes it, the second refuses where a later exchange has written to one of them.
 
     `left` are the names of attentions that were not exchanged.
     """
     parts: list[Any] = [part for part in model.modules() if is_hugging_face(part)]
     # Some attentions hold a copy of the configuration, as T5's do.
     configs = configurations((*parts, *attentions(model).values()))
-    before = [(config, {name: vars(config).get(name) for name in WRITTEN}) for config in configs]
+    before = [{name: vars(config).get(name) for name in WRITTEN} for config in configs]
     masks = masks_of(parts, [model.get_submodule(name) for name in left])
     for config in configs:
         config.rela = {**options, "masks": masks.get(id(config), "boolean")}
         config.attn_implementation = IMPLEMENTATION
 
+    written = [config.rela for config in configs]
+
+    def check_last() -> None:
+        if any(vars(config).get("rela") is not mine for config, mine in zip(configs, written, strict=True)):
+            raise ValueError(
+                "another part of this model was exchanged later, and shares its configuration; wanted that exchange to "
+                "be undone first, and each once"
+            )
+
     def put_back() -> None:
-        for config, values in before:
+        for config, values in zip(configs, before, strict=True):
             for name, value in values.items():
-                delattr(config, name)
+                vars(config).pop(name, None)
                 if value is not None:
                     setattr(config, name, value)
 
-    return put_back
+    return put_back, check_last
 
 
 def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, str]:

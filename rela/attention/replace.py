@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from rela.attention.hugging_face import attach, attentions, check_last, is_hugging_face, make_attached, not_exchanged
-from rela.attention.kinds import Kind, kind_of
+from rela.attention.kinds import Kind, kind_of, name_of
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.pretrained import configure, register_transformers
 
@@ -96,11 +97,15 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     names = (*attached, *(path for path, *_ in locations))
     left = not_exchanged(module, {*names, *attentions(module)}) if hugging_face else {}
     undone: list[Callable[[], object]] = []
+    refusals: list[Callable[[], None]] = [partial(check_last, module, attached)]
     classes = {name: type(module.get_submodule(name)).__name__ for name in attached}
     if hugging_face:
         register_transformers()
-        undone += [attach(module, attached), configure(module, saved_options(kind, **options), left)]
-    undone += [put_in_place(module, locations, exchanged), lambda: check_last(module, attached)]
+        undone.append(attach(module, attached))
+        put_back_options, check_options = configure(module, saved_options(kind, **options), left)
+        undone.append(put_back_options)
+        refusals.append(check_options)
+    undone += [put_in_place(module, locations, exchanged), lambda: [refuse() for refuse in refusals]]
 
     def put_back() -> nn.Module:
         while undone:
@@ -154,8 +159,7 @@ def saved_options(
     kind: str | Kind, threshold: float | str = 0.0, target_sparsity: float | None = None, backend: str = "auto"
 ) -> dict[str, Any]:
     """The options of an exchange as a configuration holds them."""
-    found = kind_of(kind)
-    name = kind if isinstance(kind, str) else f"{found.weights}+{found.norm}"
+    name = name_of(kind_of(kind))
     return {"kind": name, "threshold": threshold, "target_sparsity": target_sparsity, "backend": backend}
 
 

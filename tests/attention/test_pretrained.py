@@ -91,6 +91,65 @@ def test_kind_threshold_and_the_rest_come_back(kind: str | rela.Kind, options: d
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
 
 
+@pytest.mark.parametrize("name", ["marian", "t5"])
+def test_parts_of_other_kinds_come_back_as_they_were(name: str, tmp_path: Path):
+    """Kinds and thresholds that no weight tells apart; T5's stacks have configurations of their own."""
+    model = make(name)
+    rela.replace_attention(model, "sparsemax")
+    rela.replace_attention(model.get_encoder(), "relu", threshold=0.3)
+    wanted = run(model)
+    model.save_pretrained(tmp_path / "first")
+    loaded = type(model).from_pretrained(tmp_path / "first")
+    assert torch.equal(run(loaded), wanted)
+    kinds = {attention: getattr(part, ATTACHED).kind.weights for attention, part in attentions(loaded).items()}
+    assert kinds == {
+        name: "relu" if name.removeprefix("model.").startswith("encoder") else "sparsemax" for name in kinds
+    }
+    loaded.save_pretrained(tmp_path / "second")
+    assert torch.equal(run(type(model).from_pretrained(tmp_path / "second")), wanted)
+
+
+def test_a_model_is_saved_with_the_attention_chosen_last(tmp_path: Path):
+    model = make("llama")
+    softmax = run(model)
+    rela.replace_attention(model, "relu")
+    rectified = run(model)
+    model.set_attn_implementation("eager")
+    model.save_pretrained(tmp_path / "softmax")
+    assert torch.equal(run(type(model).from_pretrained(tmp_path / "softmax", attn_implementation="eager")), softmax)
+    assert "attn_implementation" not in json.loads((tmp_path / "softmax" / "config.json").read_text())
+    model.set_attn_implementation("rela")
+    model.save_pretrained(tmp_path / "rectified")
+    assert torch.equal(run(type(model).from_pretrained(tmp_path / "rectified")), rectified)
+
+
+def test_a_part_put_back_after_saving_is_saved_as_softmax(tmp_path: Path):
+    """T5's own configuration, which the exchange of its encoder does not touch, was written by the first saving."""
+    model = make("t5")
+    before = run(model)
+    replaced = rela.replace_attention(model.get_encoder(), "relu")
+    model.save_pretrained(tmp_path / "first")
+    replaced.undo()
+    model.save_pretrained(tmp_path / "second")
+    loaded = type(model).from_pretrained(tmp_path / "second")
+    torch.testing.assert_close(run(loaded), before)
+
+
+def test_parts_are_put_back_in_reverse():
+    """Marian's encoder and decoder share a configuration: putting one back would take the other with it."""
+    model = make("marian")
+    before = run(model)
+    first = rela.replace_attention(model.get_encoder(), "relu")
+    second = rela.replace_attention(model.get_decoder(), "sparsemax")
+    exchanged = run(model)
+    with pytest.raises(ValueError, match="another part of this model was exchanged later"):
+        first.undo()
+    assert torch.equal(run(model), exchanged)
+    second.undo()
+    first.undo()
+    assert torch.equal(run(model), before)
+
+
 def test_a_new_model_of_the_configuration_is_exchanged_too():
     model = make("llama")
     rela.replace_attention(model, "rela-g")
