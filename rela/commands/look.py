@@ -203,8 +203,7 @@ def explore(
     check_outputs([out], [*(texts or ()), gold], named_paths(folders).values())
     translators = load_models(folders, device)
     if texts is None:
-        data = next(iter(translators.values())).config.data
-        examples = toy_examples(data.source_language, data.target_language)
+        examples = toy_examples(*next(iter(translators.values())).languages)
     else:
         examples = text_examples(*texts, gold, gold_one_based, gold_flipped)
     views = Views(translators, examples, tokenised)

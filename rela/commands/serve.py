@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rela.commands.arguments import load_models, named_paths
 from rela.commands.options import Device
+
+if TYPE_CHECKING:
+    from rela.decoding.translate import Translator
 
 
 def serve(
@@ -81,24 +84,19 @@ def serve(
     for specification, name in zip(models, named_paths(models), strict=True):
         check_languages(specification, name, translators[name])
     first, translator = next(iter(translators.items()))
-    data = translator.config.data
-    languages = pair_of(first) or (data.source_language, data.target_language)
-    server = app.TranslationServer(translators, settings, toy_examples(*languages))
+    examples = toy_examples(*(pair_of(first) or translator.languages))
+    server = app.TranslationServer(translators, settings, examples)
     app.serve(server, host, port, lambda line: print(line, flush=True))
 
 
-def check_languages(specification: str, name: str, translator: object) -> None:
+def check_languages(specification: str, name: str, translator: Translator) -> None:
     """Refuse a folder whose own name says other languages than its config: only its user knows which are right."""
     from rela.server.languages import pair_of
 
-    data = translator.config.data  # type: ignore[attr-defined]
     said = pair_of(name)
-    if (
-        said is not None
-        and not specification.startswith(f"{name}=")
-        and said != (data.source_language, data.target_language)
-    ):
+    named_by_user = specification.startswith(f"{name}=")
+    if said is not None and not named_by_user and said != translator.languages:
         raise ValueError(
-            f"{specification} is called {name}, and its config says {data.source_language} to {data.target_language}; "
+            f"{specification} is called {name}, and its config says {' to '.join(translator.languages)}; "
             f"wanted SOURCE-TARGET={specification} to say which"
         )

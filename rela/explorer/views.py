@@ -38,7 +38,7 @@ class Views:
         self.tokenised = tokenised
         # also known to models of the other direction, which are shown the pairs turned round
         self.gold = {example.key: example.gold for example in [*map(turned, self.examples), *self.examples]}
-        languages = languages_of(next(iter(translators.values())))
+        languages = next(iter(translators.values())).languages
         # Made now, so that a damaged model folder is an error before anyone visits.
         self.models = [
             describe(name, translator, best_heads(translator, self.read_by(translator, languages), tokenised))
@@ -46,12 +46,11 @@ class Views:
         ]
         self._one_at_a_time = threading.Lock()
 
-    def read_by(self, translator: Translator, languages: list[str]) -> list[Example]:
+    def read_by(self, translator: Translator, languages: tuple[str, str]) -> list[Example]:
         """The examples, which are in the first model's languages, as this model reads them; none in others."""
-        read = languages_of(translator)
-        if read == languages:
+        if translator.languages == languages:
             return self.examples
-        return list(map(turned, self.examples)) if read == languages[::-1] else []
+        return list(map(turned, self.examples)) if translator.languages == languages[::-1] else []
 
     def start(self) -> dict[str, Any]:
         """What the page needs before anything is asked: models, examples, limits."""
@@ -91,11 +90,6 @@ class Views:
     def find_gold(self, source: str, target: str) -> GoldLinks | None:
         """The gold links of a pair that is among the examples, however its words are spaced."""
         return self.gold.get(Example(source, target).key)
-
-
-def languages_of(translator: Translator) -> list[str]:
-    """Source and target language of a model."""
-    return [translator.config.data.source_language, translator.config.data.target_language]
 
 
 def check_text(name: str, text: str | None, translator: Translator) -> None:
@@ -157,7 +151,7 @@ def describe(name: str, translator: Translator, choice: AlignmentChoice | None =
     head = shape.heads if choice is None or choice.heads is None else choice.heads[0]
     return {
         "name": name,
-        "languages": languages_of(translator),
+        "languages": list(translator.languages),
         "kinds": shape.attention_kinds,
         "layers": {
             "encoder": shape.encoder_layers,

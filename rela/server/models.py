@@ -177,5 +177,4 @@ class ServedModels:
 
 def languages_of(name: str, translator: Translator) -> tuple[str, str]:
     """The languages of a model: those its name says (en-de), or those its config says."""
-    data = translator.config.data
-    return pair_of(name) or (data.source_language, data.target_language)
+    return pair_of(name) or translator.languages
