@@ -21,7 +21,7 @@ from rela.analysis.capture import WINDOW, Encoded, encode
 from rela.analysis.links import matrix_links
 from rela.analysis.record import END
 from rela.analysis.words import merge_subwords
-from rela.data.batching import Batch
+from rela.data.batch import Batch
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.evaluation.alignment import Link

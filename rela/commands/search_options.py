@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rela.config.schema import SAMPLING_OPTIONS
+
 Beam = Annotated[int | None, typer.Option(help="Beam size; 1 is greedy.")]
 LengthPenalty = Annotated[float | None, typer.Option(help="α of ((5 + length) / 6)^α.")]
 Sampling = Annotated[bool | None, typer.Option(help="Draw translations, or search the best.")]
@@ -26,7 +28,7 @@ DecodeEngine = Annotated[
 def search_options(given: dict[str, Any], sampling: bool) -> dict[str, Any]:
     """The options that were given; those that only sampling reads are refused without it."""
     options = {name: value for name, value in given.items() if value is not None}
-    unused = [f"--{name.replace('_', '-')}" for name in ("temperature", "seed", "top_k", "top_p") if name in options]
+    unused = [f"--{name.replace('_', '-')}" for name in SAMPLING_OPTIONS if name in options]
     if unused and not options.get("sampling", sampling):
         raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted --sampling too")
     return options

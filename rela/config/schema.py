@@ -257,6 +257,8 @@ class TrainConfig:
 
 MAX_BEAM = 1024
 """Hypotheses of a sentence; each holds keys and values of its own."""
+SAMPLING_OPTIONS = ("temperature", "seed", "top_k", "top_p")
+"""Fields of DecodeConfig that only sampling reads."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.reference import attention_weights
-from rela.decoding.even_packing import Pair, pack_evenly
+from rela.decoding.even_packing import IdPair, pack_evenly
 from rela.decoding.windows import batches_by_length
 from rela.model.transformer import Transformer
 from rela.packing import Packing, allowed_pairs
@@ -21,7 +21,7 @@ BATCH_TOKENS = 16_384
 
 @torch.inference_mode()
 def forced_attention(
-    model: Transformer, device: torch.device, pairs: Sequence[Pair], layer: int
+    model: Transformer, device: torch.device, pairs: Sequence[IdPair], layer: int
 ) -> Iterator[tuple[list[int], Tensor]]:
     """The numbers of the pairs of each batch, and their cross attention weights [B, H, T, S] in one layer, padded.
 

@@ -24,7 +24,7 @@ from rela.decoding.engines.engine import Engine
 from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_batch
 from rela.decoding.engines.gpu_search import PendingResults, Watch
-from rela.decoding.even_packing import Pair
+from rela.decoding.even_packing import IdPair
 from rela.decoding.forced import forced_attention
 from rela.decoding.sampling import Draw, sample
 from rela.decoding.traced import TracedEngine
@@ -230,7 +230,7 @@ class Pipeline:
         return None if found.are_none else found
 
     @torch.inference_mode()
-    def score(self, pairs: list[Pair], decode: DecodeConfig) -> list[list[float]]:
+    def score(self, pairs: list[IdPair], decode: DecodeConfig) -> list[list[float]]:
         """Log-probabilities of each target's ids and </s>, given its source."""
         scores: list[list[float]] = [[] for _ in pairs]
         longest = [max(len(source), len(target)) for source, target in pairs]

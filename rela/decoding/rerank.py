@@ -26,7 +26,7 @@ class Reranker:
         self.reverse, self.weight = reverse, weight
 
     def rerank(
-        self, sources: Sequence[str], groups: Sequence[list[Translation]], alpha: float, precision: str = "auto"
+        self, sources: Sequence[str], groups: Sequence[list[Translation]], alpha: float
     ) -> list[list[Translation]]:
         """The translations of each source with their new scores, best first.
 
@@ -45,8 +45,7 @@ class Reranker:
             except PairTooLong as error:
                 short.append(False)
                 warnings.warn(f"not reranked: {error}", stacklevel=2)
-        options = {} if precision == "auto" else {"precision": precision}
-        scored = iter(self.reverse.score(*map(list, zip(*pairs, strict=True)), **options) if pairs else [])
+        scored = iter(self.reverse.score(*map(list, zip(*pairs, strict=True))) if pairs else [])
         reranked = []
         for group, is_short in zip(groups, short, strict=True):
             if is_short:

@@ -16,14 +16,14 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from rela.config import Config, DecodeConfig
-from rela.config.schema import MAX_BEAM
-from rela.data.batching import Batch
+from rela.config.schema import MAX_BEAM, SAMPLING_OPTIONS
+from rela.data.batch import Batch
 from rela.data.subwords import EOS, UNK, Subwords, has_no_break
 from rela.decoding.background import ClosableLock
 from rela.decoding.beam import Hypothesis
 from rela.decoding.engines.ensemble import EnsembleEngines
 from rela.decoding.engines.gpu_search import Watch
-from rela.decoding.even_packing import Pair, pack_evenly
+from rela.decoding.even_packing import IdPair, pack_evenly
 from rela.decoding.pipeline import Pipeline, Request
 from rela.decoding.rerank import Reranker
 from rela.decoding.windows import WINDOW
@@ -31,9 +31,6 @@ from rela.device import pick_device
 from rela.evaluation.alignment import Link
 from rela.model.folder import ModelFolderError, find_model, load_folder, save_folder, unique_weights
 from rela.model.transformer import Transformer
-
-OF_SAMPLING = frozenset({"temperature", "seed", "top_k", "top_p"})
-"""The options that search does not read."""
 
 
 class LinkReader(Protocol):
@@ -263,7 +260,7 @@ class Translator:
             for (_, target), values in zip(pairs, log_probs, strict=True)
         ]
 
-    def encode_pair(self, source: str, target: str) -> Pair:
+    def encode_pair(self, source: str, target: str) -> IdPair:
         """Subword ids of both sides; a pair too long for the model is an error, since a cut one has another score."""
         pair = self.subwords.source.encode(source), self.subwords.encode(target)
         limit = self.config.model.max_length - 1
@@ -273,7 +270,7 @@ class Translator:
                 raise PairTooLong(f"the {name} {start!r}… has {len(ids)} subwords; the model takes at most {limit}")
         return pair
 
-    def pack_evenly(self, pairs: list[Pair]) -> Batch:
+    def pack_evenly(self, pairs: list[IdPair]) -> Batch:
         """Pairs of ids as one batch on the model's device; see rela.decoding.even_packing."""
         return pack_evenly(pairs, self.device)
 
@@ -360,6 +357,6 @@ def with_options(decode: DecodeConfig, options: dict[str, Any]) -> DecodeConfig:
     if unknown := [name for name in options if name not in known]:
         raise TypeError(f"there is no option {', '.join(unknown)}; there are {', '.join(known)}")
     changed = dataclasses.replace(decode, **options)
-    if not changed.sampling and (unused := sorted(OF_SAMPLING & options.keys())):
+    if not changed.sampling and (unused := sorted(options.keys() & SAMPLING_OPTIONS)):
         raise ValueError(f"{', '.join(unused)} without effect: only sampling reads it; wanted sampling=True too")
     return changed

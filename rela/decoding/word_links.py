@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-Link = tuple[int, int]
+from rela.evaluation.link_files import Link
 
 
 class WordLinks(Set[Link]):

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from rela.analysis.words import word_index
 from rela.data.corpus import EMPTY, is_empty
 from rela.decoding.directions import check_opposite
+from rela.decoding.even_packing import IdPair
 from rela.decoding.translate import PairTooLong, Translator
 from rela.files import read_json, write_text
 from rela.filtering.detection import auroc
-from rela.filtering.features import OF_DOMAIN, IdPair, PairView, feature_names, view_pairs
+from rela.filtering.features import OF_DOMAIN, PairView, feature_names, view_pairs
 from rela.filtering.fingerprint import model_fingerprint
 from rela.filtering.noise import ALL_NOISES, Pair, make_noise
 from rela.model.folder import ModelFolderError

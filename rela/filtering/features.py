@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rela.decoding.even_packing import IdPair
 from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.errors import RunFailed
 from rela.filtering.pair_scores import BATCH_TOKENS
 
-IdPair = tuple[list[int], list[int]]
 UNSEEN = 0.2
 """A source subword that gets less than this much of the layer's attention, where 1 is a target subword's whole row."""
 WORST = 0.25

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rela.decoding.even_packing import IdPair
 from rela.decoding.translate import PairTooLong, Translator
 from rela.filtering.pair_scores import PairScore, score_ids
 
@@ -72,7 +73,7 @@ class NullRateFilter(FilterABC):
             scored = iter(score_ids(self.translator, [pair for pair in ids if pair is not None]))
             yield from (WORST if pair is None else next(scored) for pair in ids)
 
-    def encode(self, pair: Sequence[str]) -> tuple[list[int], list[int]] | None:
+    def encode(self, pair: Sequence[str]) -> IdPair | None:
         """Subword ids of a pair, or None if it cannot be scored."""
         if len(pair) != 2:
             raise ValueError(f"{type(self).__name__} wants pairs of sentences; found {len(pair)}")

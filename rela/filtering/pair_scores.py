@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rela.decoding.even_packing import IdPair
 from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
@@ -35,9 +36,7 @@ def score_pairs(
     return score_ids(translator, [translator.encode_pair(source, target) for source, target in pairs], batch_tokens)
 
 
-def score_ids(
-    translator: Translator, ids: Sequence[tuple[list[int], list[int]]], batch_tokens: int | None = None
-) -> list[PairScore]:
+def score_ids(translator: Translator, ids: Sequence[IdPair], batch_tokens: int | None = None) -> list[PairScore]:
     """The same for pairs that are subword ids already."""
     batch_tokens = batch_tokens or BATCH_TOKENS.get(translator.device.type, 2048)
     scores: list[PairScore | None] = [None] * len(ids)
@@ -48,7 +47,7 @@ def score_ids(
 
 
 @torch.inference_mode()
-def score_batch(translator: Translator, ids: list[tuple[list[int], list[int]]]) -> list[PairScore]:
+def score_batch(translator: Translator, ids: list[IdPair]) -> list[PairScore]:
     """One forward over a batch."""
     model = translator.model
     batch = translator.pack_evenly(ids)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.corpus import EMPTY, NOT_UTF8, NUL, TOO_LONG, decode_line, raw_pairs
+from rela.decoding.even_packing import IdPair
 from rela.decoding.translate import PairTooLong, Translator
 from rela.filtering.detector import TOO_LONG_FOR_MODEL
 from rela.filtering.fingerprint import file_fingerprint, model_fingerprint
@@ -84,7 +85,7 @@ def score_block(translator: Translator, pairs: list[RawPair], judge: Judge | Non
         encoded, problem = encode(translator, raw)
         text = (decode_line(raw[0])[0], decode_line(raw[1])[0])
         if not problem and judge is not None and not judge.can_read(text):
-            problem = PROBLEMS[-1]
+            problem = TOO_LONG_FOR_MODEL
         scores["problem"][i] = PROBLEMS.index(problem)
         if not problem:
             ids.append(encoded)
@@ -98,7 +99,7 @@ def score_block(translator: Translator, pairs: list[RawPair], judge: Judge | Non
     return scores
 
 
-def encode(translator: Translator, raw: RawPair) -> tuple[tuple[list[int], list[int]], str]:
+def encode(translator: Translator, raw: RawPair) -> tuple[IdPair, str]:
     """Subword ids of a pair and what is wrong with it."""
     sides = [decode_line(side) for side in raw]
     found = [problem for _, problem in sides if problem]
@@ -107,7 +108,7 @@ def encode(translator: Translator, raw: RawPair) -> tuple[tuple[list[int], list[
     try:
         return translator.encode_pair(sides[0][0], sides[1][0]), ""
     except PairTooLong:
-        return ([], []), PROBLEMS[-1]
+        return ([], []), TOO_LONG_FOR_MODEL
 
 
 def blocks(source: str | Path, target: str | Path, size: int) -> Iterator[list[RawPair]]:

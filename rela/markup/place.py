@@ -7,12 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from rela.evaluation.link_files import Link
 from rela.markup.passages import Mark, Passage
 
 CLOSING = frozenset(".,;:!?)]}…%’”»")
 """What follows a word without a space."""
 WORD = re.compile(r"\S+")
-Link = tuple[int, int]
 Escape = Callable[[str], str]
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from rela.alignment.online import OnlineLinks
 from rela.data.subwords import UNK
 from rela.decoding.translate import Translator
+from rela.evaluation.link_files import Link
 from rela.markup.glossary import Glossary, without_satisfied
 from rela.markup.passages import Passage
-from rela.markup.place import Escape, Link, place_marks
+from rela.markup.place import Escape, place_marks
 from rela.markup.placeholders import all_copied, find_placeholders, hide_placeholders
 from rela.markup.sentences import split_sentences
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rela.data.batching import Batch
+from rela.data.batch import Batch
 
 TakeStep = Callable[[Batch, Tensor], Tensor]
 """(a batch on the device, the factor of its loss) → [loss, nll]; trains, and leaves no gradients behind."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rela.attention.sparsity import collect_sparsity_penalty
-from rela.data.batching import Batch
+from rela.data.batch import Batch
 from rela.data.subwords import PAD
 from rela.model.transformer import Transformer
 from rela.packing import Packing

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.reference import attention_scores
-from rela.data.batching import Batch
+from rela.data.batch import Batch
 from rela.model.transformer import Transformer
 from rela.packing import Packing, allowed_pairs
 

@@ -17,9 +17,11 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from rela.config import Config, save_config
-from rela.data.batching import Batch, BatchStream, PreparedCorpus
+from rela.data.batch import Batch
+from rela.data.batching import BatchStream
 from rela.data.inputs import split_of
 from rela.data.sampling import SubwordSampling
+from rela.data.shards import PreparedCorpus
 from rela.data.subwords import Subwords
 from rela.evaluation.scores import Score
 from rela.files import remove_leftovers

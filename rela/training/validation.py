@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rela.config import Config, CorpusConfig, DataConfig, NamedCorpusConfig
-from rela.data.batching import PreparedCorpus, one_pass
+from rela.data.batching import one_pass
 from rela.data.corpus import read_pairs
+from rela.data.shards import PreparedCorpus
 from rela.data.subwords import Subwords
 from rela.decoding.translate import Translator
 from rela.evaluation.scores import Score, bleu

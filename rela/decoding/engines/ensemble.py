@@ -13,7 +13,7 @@ from torch import Tensor
 from rela.config import DecodeConfig
 from rela.decoding.engines.choose import Engines
 from rela.decoding.engines.reference import ReferenceEngine
-from rela.decoding.even_packing import Pair
+from rela.decoding.even_packing import IdPair
 
 
 class EnsembleEngine:
@@ -43,7 +43,7 @@ class EnsembleEngine:
     def cross_weights(self, state: list[Any]) -> Tensor:
         return self.members[0].cross_weights(state[0])
 
-    def score(self, pairs: list[Pair]) -> list[list[float]]:
+    def score(self, pairs: list[IdPair]) -> list[list[float]]:
         """Log-probabilities of each target's ids and </s>, given its source."""
         by_member = [member.score(pairs) for member in self.members]
         return [

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rela.decoding.even_packing import ROW_MULTIPLE, Pair, pack_evenly
+from rela.decoding.even_packing import ROW_MULTIPLE, IdPair, pack_evenly
 from rela.model.transformer import Transformer
 from rela.packing import Packing
 
@@ -47,7 +47,7 @@ class ReferenceEngine:
         assert state.cross_weights is not None
         return state.cross_weights
 
-    def score(self, pairs: list[Pair]) -> list[list[float]]:
+    def score(self, pairs: list[IdPair]) -> list[list[float]]:
         """Log-probabilities of each target's ids and </s>, given its source."""
         batch = pack_evenly(pairs, self.device)
         hidden = self.model(*batch.inputs)
