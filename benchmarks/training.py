@@ -249,7 +249,7 @@ def prepared(pairs: list, options: argparse.Namespace, folder: Path) -> Prepared
     (folder / IDS).mkdir()
     writer = ShardWriter(folder / IDS, "train", 1, options.vocabulary)
     writer.add(everything, np.zeros(len(everything), np.int64), 0)
-    return PreparedCorpus(folder, "train", writer.facts() | {"weights": [1.0]}, options.vocabulary, "")
+    return PreparedCorpus(folder, "train", writer.facts() | {"weights": [1.0]}, options.vocabulary)
 
 
 def marian_side(pairs: list, options: argparse.Namespace, device: torch.device) -> Side:

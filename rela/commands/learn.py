@@ -81,12 +81,10 @@ def prepare(
     """
     from rela.config import load_config
     from rela.data.prepare import prepare as prepare_data
-    from rela.data.subwords import Subwords
 
     settings = load_config(config, overrides or ()).data
-    subwords = Subwords.load(Path(settings.root) / settings.subwords) if settings.subwords else None
     with progress_bars() as progress:
-        report = prepare_data(settings, progress, force=force, subwords=subwords)
+        report = prepare_data(settings, progress, force=force)
     print(report.summary())
 
 

@@ -129,13 +129,12 @@ class PreparedCorpus:
         split: str,
         facts: dict[str, Any],
         vocabulary_size: int,
-        sha256: str,
         folder: Path | None = None,
     ) -> None:
         self.directory, self.split = directory, split
         self.folder = folder or directory / IDS
         self.meta: dict[str, Any] = {}
-        self.vocabulary_size, self.vocabulary_sha256 = vocabulary_size, sha256
+        self.vocabulary_size = vocabulary_size
         self.source_tokens: int = facts["source_tokens"]
         self.target_tokens: int = facts["target_tokens"]
         self.longest_source: int = facts["longest_source"]
@@ -165,9 +164,9 @@ class PreparedCorpus:
         if split not in meta["splits"]:
             raise CorpusError(f"{directory} has no split {split!r}; it has {', '.join(meta['splits'])}")
         folder = ids_folder(directory, meta)
-        corpus = cls(directory, split, meta["splits"][split], vocabulary["size"], vocabulary["sha256"], folder)
+        corpus = cls(directory, split, meta["splits"][split], vocabulary["size"], folder)
         corpus.meta = meta
-        corpus._stay()
+        corpus._lock_folder()
         corpus._check_files()
         return corpus
 
@@ -183,7 +182,7 @@ class PreparedCorpus:
             return None
         return hashlib.sha256(json.dumps([self.checksums, self.weights], sort_keys=True).encode()).hexdigest()
 
-    def _stay(self) -> None:
+    def _lock_folder(self) -> None:
         """Keep the folder of ids from being removed as long as this corpus is in use."""
         with contextlib.suppress(OSError):  # Windows, or a file system that knows no locks
             handle = os.open(self.folder, os.O_RDONLY)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rela.attention import reference
+from rela.attention.masks import length_mask
 from rela.attention.multihead import MultiheadAttention
 from rela.model.residual import Residual
 from rela.model.transformer import Transformer
@@ -31,12 +32,12 @@ class EncoderGraph(nn.Module):
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Cross keys and values [L, B, H, S, D] of sources [B, S] that end with </s> and have `lengths` [B]."""
         model = self.model
-        allowed = inside(lengths, source.size(1))
+        allowed = length_mask(lengths, source.size(1))
         x = model.source_embedding(source, torch.arange(source.size(1), device=source.device).expand_as(source))
         for layer in model.encoder:
 
             def attend(y: Tensor, attention: MultiheadAttention = layer.attention) -> Tensor:
-                return look(attention, y, *keys_and_values(attention, y), allowed)
+                return attend_to(attention, y, *keys_and_values(attention, y), allowed)
 
             x = sublayer(layer.attention_residual, attend, x)
             x = sublayer(layer.feed_forward_residual, layer.feed_forward, x)
@@ -69,7 +70,7 @@ class DecoderStepGraph(nn.Module):
         The cache is [L, B, H, T, D], at the first step (<s>) with T = 0; memory is the encoder's [L, B, H, S, D].
         """
         model = self.model
-        allowed = inside(lengths, memory_keys.size(3))
+        allowed = length_mask(lengths, memory_keys.size(3))
         # The position is the number of tokens before this one.
         position = torch.full_like(token, 1) * cache_keys.size(3)
         x = model.target_embedding(token, position)[:, None]  # [B, 1, C]
@@ -80,10 +81,10 @@ class DecoderStepGraph(nn.Module):
                 keys, values = keys_and_values(attention, y)
                 new_keys.append(torch.cat([cache_keys[number], keys], 2))
                 new_values.append(torch.cat([cache_values[number], values], 2))
-                return look(attention, y, new_keys[-1], new_values[-1], None)
+                return attend_to(attention, y, new_keys[-1], new_values[-1], None)
 
             def attend_source(y: Tensor, number: int = number, cross: MultiheadAttention = layer.cross) -> Tensor:
-                return look(cross, y, memory_keys[number], memory_values[number], allowed)
+                return attend_to(cross, y, memory_keys[number], memory_values[number], allowed)
 
             x = sublayer(layer.attention_residual, attend, x)
             x = sublayer(layer.cross_residual, attend_source, x)
@@ -105,11 +106,6 @@ def sublayer(residual: Residual, change: Callable[[Tensor], Tensor], x: Tensor) 
     return residual.after(x, change(residual.before(x)))
 
 
-def inside(lengths: Tensor, longest: int) -> Tensor:
-    """[B, 1, 1, S], True for the first `lengths[b]` positions of sentence b."""
-    return (torch.arange(longest, device=lengths.device) < lengths[:, None])[:, None, None]
-
-
 def keys_and_values(attention: MultiheadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
     """Projected keys and values [B, H, S, D] of x [B, S, C]."""
     _, weight_k, weight_v = attention.projection_weights()
@@ -118,8 +114,8 @@ def keys_and_values(attention: MultiheadAttention, x: Tensor) -> tuple[Tensor, T
     return attention.split(keys, attention.num_kv_heads), attention.split(values, attention.num_kv_heads)
 
 
-def look(attention: MultiheadAttention, x: Tensor, keys: Tensor, values: Tensor, allowed: Tensor | None) -> Tensor:
-    """What the queries of x [B, T, C] see in projected keys and values, [B, T, C]."""
+def attend_to(attention: MultiheadAttention, x: Tensor, keys: Tensor, values: Tensor, allowed: Tensor | None) -> Tensor:
+    """The output [B, T, C] of attention of x [B, T, C] to projected keys and values [B, H, S, D]."""
     q = attention.split(F.linear(x, attention.projection_weights()[0], attention.bias_parts()[0]), attention.num_heads)
     scale = attention.head_dim**-0.5
     context, _ = reference.attend(

@@ -20,6 +20,8 @@ from rela.files import checksum, read_json
 
 SETTINGS, SUBWORDS = "export.json", "subwords.model"
 ENCODER, DECODER_STEP = "encoder", "decoder_step"
+MEMORY, CACHE = ("memory_keys", "memory_values"), ("cache_keys", "cache_values")
+"""Inputs of the decoder step's graph by name: what the encoder gave, and the positions decoded so far."""
 NUMBERS = ("max_length", "max_length_ratio", "max_length_extra")
 WINDOW = 512
 """Lines that are read, sorted by length and translated together."""
@@ -90,9 +92,6 @@ class OnnxTranslator:
             cache = {name: values[:, kept] for name, values in zip(CACHE, new_cache, strict=True)}
             memory = {name: values[:, kept] for name, values in memory.items()}
         return found
-
-
-MEMORY, CACHE = ("memory_keys", "memory_values"), ("cache_keys", "cache_values")
 
 
 def pad(sources: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

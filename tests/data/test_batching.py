@@ -26,7 +26,7 @@ def make_corpus(folder, pairs, shards=1, corpora=None, weights=(1.0,), seed=0):
     for number in range(len(weights)):
         chosen = corpora == number
         writer.add([pair for pair, mine in zip(pairs, chosen, strict=True) if mine], places[chosen], number)
-    return PreparedCorpus(folder, "train", writer.facts() | {"weights": list(weights)}, 1000, "")
+    return PreparedCorpus(folder, "train", writer.facts() | {"weights": list(weights)}, 1000)
 
 
 def numbered_pairs(count, seed=0, longest=20):
