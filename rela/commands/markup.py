@@ -38,13 +38,14 @@ def make_passages(translator: Any, glossary: Path | None, document: str | None, 
     return PassageTranslator(translator, terms, split=document != "lines", **options)
 
 
-def translate_file(passages: Any, source: Path | None, out: Path | None, kind: str, window: int) -> None:
-    """Translate a file, or the standard input, to another one, or the standard output."""
+def translate_file(passages: Any, source: Path | None, out: Path | None, kind: str, window: int | None) -> None:
+    """Translate a file, or the standard input, to another one, or the standard output; lines `window` at a time."""
+    from rela.decoding.windows import WINDOW
     from rela.markup.documents import read_document, translate_document
 
     if kind in LINES:
         with output_lines(out) as write:
-            for lines in chunked(input_lines(source), window):
+            for lines in chunked(input_lines(source), WINDOW if window is None else window):
                 text = "".join(f"{line}\n" for line in lines)
                 for line in translate_document(text, kind, passages).split("\n")[:-1]:
                     write(line)

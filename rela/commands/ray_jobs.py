@@ -31,18 +31,18 @@ class TranslateRows:
 
     def start(self) -> Work:
         import rela
-        from rela.commands.translate import make_links, translation_line
+        from rela.commands.translated_lines import Columns, make_links
         from rela.decoding.windows import WINDOW
 
         translator: Any = rela.load(self.models, self.device)
         links = make_links(translator) if self.alignments else None
+        columns = Columns(self.nbest, self.scores, self.alignments, self.format)
 
         def translate(shard: Shard, rows: list[Row]) -> bytes:
             sources = [text_of(shard, number, row[0]) for number, row in enumerate(rows)]
-            columns: dict[str, Any] = {"nbest": self.nbest, "scores": self.scores, "format": self.format}
             groups = translator.translate_stream(sources, self.nbest, WINDOW, links, first=shard.first, **self.options)
             lines = [
-                translation_line(shard.first + number, rank, line, item, **columns)
+                columns.line(shard.first + number, rank, line, item)
                 for number, (line, group) in enumerate(zip(sources, groups, strict=True))
                 for rank, item in enumerate(group)
             ]

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +12,6 @@ import typer
 from rela.commands.markup import document_format, make_passages, refuse_for_documents, translate_file
 from rela.commands.options import Device, ModelFolder, On, OutputFile, RayWorkers, ShardLines, SourceText, TargetText
 from rela.commands.outputs import check_outputs
-from rela.commands.resumable import ResumableOutput, make_resumable, model_digests
 from rela.commands.search_options import (
     BatchTokens,
     Beam,
@@ -34,17 +28,8 @@ from rela.commands.search_options import (
     TopP,
     search_options,
 )
-from rela.files import checksum
-from rela.terminal import (
-    RepeatedLines,
-    check_format,
-    chunked,
-    input_lines,
-    output_lines,
-    paired_lines,
-    progress_bars,
-    prompted,
-)
+from rela.commands.translated_lines import Columns, TranslatedLines
+from rela.terminal import check_format, chunked, output_lines, paired_lines
 
 
 def translate(
@@ -103,7 +88,6 @@ def translate(
     Example: `echo "The dog is sleeping ." | rela translate runs/demo/model`
     """
     import rela
-    from rela.decoding.windows import WINDOW
 
     check_format(format, "text", "jsonl")
     models, source = models_and_source(words)
@@ -112,12 +96,7 @@ def translate(
     check_outputs(written, [source, prefixes, glossary], all_models)
     reranker = make_reranker(rerank, rerank_weight, device)
     translator = rela.load(models, device)
-    if reranker is not None and reranker.reverse.languages != translator.languages[::-1]:
-        said = [" to ".join(one.languages) for one in (reranker.reverse, translator)]
-        warnings.warn(
-            f"the config of {rerank} says {said[0]}, and the model's {said[1]}; wanted the other direction",
-            stacklevel=1,
-        )
+    warn_of_direction(rerank, reranker, translator)
     given = {
         "beam": beam,
         "length_penalty": length_penalty,
@@ -134,6 +113,7 @@ def translate(
         "engine": engine,
     }
     options = search_options(given, translator.config.decode.sampling)
+    columns = Columns(nbest, scores, alignments, format)
     if on is not None:
         from rela.commands.ray_jobs import TranslateRows, refuse_on_ray, write_on_ray
 
@@ -144,73 +124,15 @@ def translate(
         return
     kind = document_format(source, document, glossary)
     if kind is not None:
-        lines_only = {
-            "--nbest": nbest > 1,
-            "--scores": scores,
-            "--alignments": alignments,
-            "--format": format != "text",
-            "--prefixes": prefixes is not None,
-            "--resume": resume,
-        }
-        refuse_for_documents(lines_only, kind)
+        refuse_for_documents({**columns.given, "--prefixes": prefixes is not None, "--resume": resume}, kind)
         passages = make_passages(translator, glossary, document, {**options, "rerank": reranker})
-        translate_file(passages, source, out, kind, WINDOW if window is None else window)
+        translate_file(passages, source, out, kind, window)
         return
-    if window is None:
-        window = 1 if source is None and sys.stdin.isatty() else WINDOW
-    links = make_links(translator) if alignments else None
-    dialogue = source is None and sys.stdin.isatty() and sys.stderr.isatty()
-    sources = RepeatedLines(prompted(input_lines(source)) if dialogue else input_lines(source))
-    begin = None if prefixes is None else input_lines(prefixes)
-    line_of = partial(translation_line, nbest=nbest, scores=scores, format=format)
-    stream = partial(translator.translate_stream, sources, nbest, window, links, begin, reranker, **options)
+    lines = TranslatedLines(translator, source, columns, options, window, prefixes, reranker)
     if resume:
-        fixed = {"columns": [nbest, scores, alignments, format], "window": window, "rerank_weight": rerank_weight}
-        settings = resume_settings(translator, all_models, options, prefixes) | fixed
-        write_resumable(make_resumable(out, settings), stream, sources, begin, line_of, window)
-        return
-    with output_lines(out, None if dialogue else "translated") as write:
-        for number, group in enumerate(stream()):
-            line = sources.take()
-            for rank, item in enumerate(group):
-                write(line_of(number, rank, line, item))
-
-
-def resume_settings(
-    translator: Any, models: list[str | Path], options: dict[str, Any], prefixes: Path | None
-) -> dict[str, Any]:
-    """What a file that was begun must have been made with, so that the rest of it fits."""
-    return {
-        "models": model_digests(models),
-        "options": dataclasses.asdict(dataclasses.replace(translator.config.decode, **options)),
-        "prefixes": None if prefixes is None else checksum(prefixes),
-        "device": translator.device.type,
-    }
-
-
-def write_resumable(
-    output: ResumableOutput,
-    stream: Callable[..., Iterable[Any]],
-    sources: RepeatedLines,
-    prefixes: Iterator[str] | None,
-    line_of: Callable[..., str],
-    window: int,
-) -> None:
-    """Write the translations of a stream to an output that may have been begun before."""
-    with output.opened(sources.lines) as write, progress_bars() as tell:
-        done = output.position.lines
-        if prefixes is not None:
-            next(islice(prefixes, done, done), None)
-        if done:
-            print(f"resumed at line {done + 1:,}", file=sys.stderr)
-        for number, group in enumerate(stream(first=done), start=done):
-            line = sources.take()
-            for rank, item in enumerate(group):
-                write(line_of(number, rank, line, item))
-            output.count(line)
-            if (number + 1) % window == 0:
-                output.window_done()
-            tell("translate", number + 1, None)
+        lines.write_resumable(out, all_models, rerank_weight)
+    else:
+        lines.write(out)
 
 
 def models_and_source(words: list[str]) -> tuple[list[str], Path | None]:
@@ -239,38 +161,14 @@ def make_reranker(model: Path | None, weight: float | None, device: str) -> Any:
     return Reranker(Translator.load(model, device), 0.5 if weight is None else weight)
 
 
-def translation_line(number: int, rank: int, source: str, item: Any, *, nbest: int, scores: bool, format: str) -> str:
-    """One translation as it is printed."""
-    from rela.evaluation.alignment import pharaoh
-
-    links = None if item.links is None else pharaoh(item.links)
-    if format == "jsonl":
-        row = {
-            "line": number,
-            "rank": rank,
-            "source": source,
-            "translation": item.text,
-            "score": item.score,
-            "log_prob": item.log_prob,
-        }
-        return json.dumps(row if links is None else {**row, "alignment": links}, ensure_ascii=False, allow_nan=False)
-    fields = [str(number)] if nbest > 1 else []
-    fields += [f"{item.score:.6f}"] if scores else []
-    return "\t".join([*fields, item.text] + ([] if links is None else [links]))
-
-
-def make_links(translator: Any) -> Any:
-    """What reads the word links of a model; the head it remembers is read from its folder once."""
-    from rela.alignment.online import OnlineLinks
-
-    links = OnlineLinks(translator)
-    if not links.chosen:
+def warn_of_direction(model: Path | None, reranker: Any, translator: Any) -> None:
+    """Warn of a reranking model whose config does not say the other direction."""
+    if reranker is not None and reranker.reverse.languages != translator.languages[::-1]:
+        said = [" to ".join(one.languages) for one in (reranker.reverse, translator)]
         warnings.warn(
-            f"no heads were chosen for the word links of {translator.folder}; its middle layer is read, which may be "
-            "far from the best (choose by rela fit-aligner)",
+            f"the config of {model} says {said[0]}, and the model's {said[1]}; wanted the other direction",
             stacklevel=2,
         )
-    return links
 
 
 def score(
