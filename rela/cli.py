@@ -24,7 +24,7 @@ except ImportError:
     raise SystemExit(2) from None
 
 import rela
-from rela.commands import align, check, export, learn, look, serve, share, translate
+from rela.commands import align, check, export, filtering, learn, look, serve, share, translate
 from rela.commands.old_names import renew
 from rela.errors import RunFailed, with_extra
 from rela.files import final_name
@@ -54,7 +54,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "align": align.align,
     "aer": align.aer,
     "check": check.check,
-    "filter": look.filter_pairs,
+    "filter": filtering.filter_pairs,
     "convert": share.convert,
     "card": share.card,
 }

@@ -98,6 +98,7 @@ COVERED = {
     ],
     "tests/cluster/test_ray_data.py": ["rela/commands/ray_jobs.py"],
     "tests/filtering/test_filter.py": ["rela/filtering/outputs.py"],
+    "tests/commands/test_check.py": ["rela/commands/filtering.py"],
     "tests/commands/test_look.py": ["rela/commands/pictures.py"],
     "tests/commands/test_translate.py": ["rela/commands/search_options.py", "rela/commands/translated_lines.py"],
     "tests/training/test_trainer.py": [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rela.commands.arguments import load_models, text_pairs
+from rela.commands.arguments import load_model, text_pairs
 from rela.commands.options import (
     Device,
     GoldFlipped,
@@ -100,8 +100,8 @@ def align(
             check_choice(choice, translator)
         return Aligner(translator, choice, tokenised)
 
-    there = load_models([str(model)], device).popitem()[1]
-    back = None if reverse is None else load_models([str(reverse)], device).popitem()[1]
+    there = load_model(model, device)
+    back = None if reverse is None else load_model(reverse, device)
     check_opposite(there, back)
     forward = make_aligner(there, choose)
     backward = None if back is None else make_aligner(back, choose_backward)
@@ -207,13 +207,14 @@ def fit_aligner(
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; wanted at least 1")
     folders = [model] if reverse is None else [model, reverse]
-    translators = [load_models([str(folder)], device).popitem()[1] for folder in folders]
+    translators = [load_model(folder, device) for folder in folders]
     stream = paired_lines(source, target)
     if reverse is None:
         choices = [choose_alone(translators[0], stream, tokenised, pairs)]
     else:
         choices = list(choose_together(translators[0], translators[1], stream, tokenised, pairs))
     for translator, choice in zip(translators, choices, strict=True):
+        assert translator.folder is not None
         save_choice(translator.folder, choice)
         print(f"{translator.folder}: {choice}", flush=True)
     if train:

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 from rela.terminal import paired_lines
 
 if TYPE_CHECKING:
+    from rela.decoding.translate import Translator
     from rela.report.parallel_text import ParallelText
 
 
-def load_models(specifications: list[str], device: str) -> dict[str, Any]:
+def load_models(specifications: list[str], device: str) -> dict[str, Translator]:
     """Models by name: NAME=FOLDER, or the folder's own name (its parent's, where it is called model)."""
     from rela.decoding.translate import Translator
 
     return {name: Translator.load(folder, device) for name, folder in named_paths(specifications).items()}
+
+
+def load_model(folder: Path, device: str) -> Translator:
+    """The model of one folder, which may be written NAME=FOLDER too."""
+    (translator,) = load_models([str(folder)], device).values()
+    return translator
 
 
 def named_paths(specifications: list[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rela.commands.arguments import load_models, text_pairs
+from rela.commands.arguments import load_model, text_pairs
 from rela.commands.options import (
     Device,
     ModelFolder,
@@ -73,8 +73,8 @@ def check(
     if calibrate and (out is not None or page is not None):
         raise ValueError("--calibrate writes into the model folder only; leave out --out and --page")
     check_outputs([page] if on else [out, page], [source, target], [model, *([reverse] if reverse else [])])
-    forward = load_models([str(model)], device).popitem()[1]
-    backward = None if reverse is None else load_models([str(reverse)], device).popitem()[1]
+    forward = load_model(model, device)
+    backward = None if reverse is None else load_model(reverse, device)
     if on is not None:
         from rela.commands.ray_jobs import refuse_on_ray
 
