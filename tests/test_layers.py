@@ -56,6 +56,7 @@ KERNEL_USERS = (
     "attention/centring.py",
     "attention/packed.py",
     "attention/paths.py",
+    "attention/plans.py",
     "attention/norms.py",
     "model/layers.py",
     "model/residual.py",

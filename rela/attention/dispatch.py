@@ -1,13 +1,11 @@
 """attend(): one signature over the reference, PyTorch's softmax kernels and the fused kernels.
 
-What a call asks for is checked once for all calls like it: a plan is looked up by shapes, strides, types and options.
+A plan (rela/attention/plans.py) says which of them computes a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +13,8 @@ from torch import Tensor
 
 from rela.attention import checks, paths, reference
 from rela.attention.kinds import Kind, kind_without_norm
-from rela.attention.masks import combine_masks, with_slopes
-from rela.device import is_plain_eager
-
-Window = tuple[int | None, int | None]
+from rela.attention.masks import with_slopes
+from rela.attention.plans import Options, Plan, Window, check_dense, limits_of, plan_of
 
 
 def attend(
@@ -56,40 +52,6 @@ def attend(
     return attend_heads(q, k, v, options)
 
 
-class Options(NamedTuple):
-    """What a call asks for beside its queries, keys and values: the arguments of `attend`, by the same names."""
-
-    kind: Kind
-    mask: Tensor | None = None
-    key_lengths: Tensor | None = None
-    key_starts: Tensor | None = None
-    window: Window | None = None
-    causal: bool = False
-    scale: float | None = None
-    threshold: float | Tensor = 0.0
-    dropout: float = 0.0
-    backend: str = "auto"
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Plan:
-    """What is known of a call before its numbers: the path, its scale, what hides keys, and the kernels' own notes."""
-
-    path: str
-    scale: float
-    causal: bool
-    """Whether causality hides a key: not where there is one query."""
-    sides: Window
-    kernel: Callable[..., Tensor] | None
-    again: Callable[..., Tensor] | None = None
-    """A kernel's function that needs no more than the tensors of such a call, in eager mode, and dropout's seed."""
-    memo: dict[Any, Any] = field(default_factory=dict)
-
-
-PLANS: dict[tuple, Plan] = {}
-MOST_PLANS = 4096  # lengths vary without end; a plan is made again in some dozens of microseconds
-
-
 def attend_heads(q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool = False) -> Tensor:
     """The context [B, H, T, D] of `attend`, for callers that apply the norm of `options.kind` themselves.
 
@@ -109,156 +71,6 @@ def attend_heads(q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool =
     allowed, bias = all_limits(plan, q, k, options)
     given = options.kind.weights, plan.scale, allowed, bias, options.threshold, options.dropout
     return reference.attend(q, k, v, *given, wide)[0]
-
-
-def plan_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
-    """The plan of a call: looked up where sizes are numbers, made anew under a compiler or tracer."""
-    if not is_plain_eager(q):
-        return make_plan(q, k, v, options)
-    try:
-        key = key_of(q, k, v, options)
-        plan = PLANS.get(key)
-    except (AttributeError, TypeError):  # no tensor, no number: the checks say which
-        return make_plan(q, k, v, options)
-    if plan is None:
-        plan = make_plan(q, k, v, options)
-        if len(PLANS) >= MOST_PLANS:
-            PLANS.clear()
-        PLANS[key] = plan
-    elif not q.is_cuda:
-        # a plan knows shapes, not values, and looking at those costs nothing here
-        checks.check_limit_values(options.key_lengths, "key_lengths", q.size(0), k.size(2))
-        checks.check_limit_values(options.key_starts, "key_starts", q.size(0), k.size(2))
-    return plan
-
-
-def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
-    """All that checks, the choice of a path and compiled kernels may depend on, and no value of a tensor."""
-    kind, mask, key_lengths, key_starts, window, causal, scale, threshold, dropout, backend = options
-    learned = threshold if isinstance(threshold, Tensor) else None
-    gradient = torch.is_grad_enabled() and (
-        q.requires_grad
-        or k.requires_grad
-        or v.requires_grad
-        or (mask is not None and mask.requires_grad)
-        or (learned is not None and learned.requires_grad)
-    )
-    places = q.data_ptr(), k.data_ptr(), v.data_ptr()
-    return (
-        q.shape,
-        q.stride(),
-        q.dtype,
-        q.device,
-        k.shape,
-        k.stride(),
-        k.dtype,
-        k.device,
-        v.shape,
-        v.stride(),
-        v.dtype,
-        v.device,
-        (places[0] | places[1] | places[2]) % 16 and tuple(place % 16 for place in places),
-        kind.weights,
-        layout_of(mask),
-        layout_of(key_lengths),
-        layout_of(key_starts),
-        window,
-        causal,
-        scale,
-        type(scale),
-        (threshold, type(threshold)) if learned is None else layout_of(learned),
-        dropout,
-        type(dropout),
-        backend,
-        gradient,
-    )
-
-
-def layout_of(x: Tensor | None) -> tuple | None:
-    """Shape, strides, type, device and alignment of a tensor."""
-    return None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16)
-
-
-def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
-    """Check every argument of a call and choose its path."""
-    scale = check_dense(q, k, v, options)
-    mask, kind = options.mask, options.kind
-    causal, sides = simplest(options.causal, options.window, q.size(2), k.size(2))
-    inputs = (q, k, v, mask, options.threshold)
-    gradient = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
-    limits = options.key_lengths is not None, options.key_starts is not None
-    call = paths.call_of(q, k, v, kind, mask, *limits, sides, causal, gradient, options.dropout, options.backend)
-    path = paths.path_of(call)
-    kernel = kernel_of(path)
-    again = None
-    if path in ("fused", "decode") and is_plain_eager(q):
-        again = repeatable(q, k, v, options, scale, causal, sides, gradient, path == "decode")
-    return Plan(path, scale, causal, sides, kernel, again)
-
-
-def repeatable(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    options: Options,
-    scale: float,
-    causal: bool,
-    sides: Window,
-    gradient: bool,
-    decoding: bool,
-) -> Callable[..., Tensor] | None:
-    """The kernel's function of the tensors of a call alone; None where something has to be made of them first."""
-    from rela.kernels.attention import functional
-
-    if (not isinstance(options.threshold, Tensor) and options.threshold) or v.size(-1) != q.size(-1):
-        return None
-    threshold = options.threshold if isinstance(options.threshold, Tensor) else None
-    return functional.repeatable(
-        q,
-        k,
-        v,
-        threshold,
-        options.mask,
-        options.key_lengths,
-        options.key_starts,
-        scale=scale,
-        activation=options.kind.weights,
-        causal=causal,
-        window=sides,
-        gradient=gradient,
-        decoding=decoding,
-        dropout=options.dropout,
-    )
-
-
-def kernel_of(path: str) -> Callable[..., Tensor] | None:
-    """The function of a fused path."""
-    if path not in ("fused", "simplex", "decode"):
-        return None
-    from rela.kernels.attention import functional
-
-    kernels: dict[str, Callable[..., Tensor]] = {
-        "fused": functional.relu_attention,
-        "simplex": functional.simplex_attention,
-        "decode": functional.relu_attention_decode,
-    }
-    return kernels[path]
-
-
-def simplest(causal: bool, window: Window | None, queries: int, keys: int) -> tuple[bool, Window]:
-    """Causality and the sides of a window that hide a key; sizes that a compiler does not know hide what they may."""
-    left, right = (None, None) if window is None else window
-    if right == 0:
-        causal = True
-    if causal:
-        right = None
-    if not isinstance(queries, int) or not isinstance(keys, int):
-        return bool(causal), (left, right)
-    if left is not None and left >= keys:
-        left = None
-    if queries == 1:  # it ends where the keys end
-        return False, (left, None)
-    return bool(causal), (left, None if right is not None and right >= queries else right)
 
 
 def sloped(mask: Tensor | None, slopes: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
@@ -289,7 +101,7 @@ def attention_weights(
     kind, mask = kind_without_norm(kind), sloped(mask, alibi_slopes, q, k)
     options = Options(kind, mask, key_lengths, key_starts, window, causal, scale, threshold, backend="reference")
     scale = check_dense(q, k, None, options)
-    allowed, bias = combine_masks(mask, key_lengths, causal, q.size(2), k.size(2), q.device, key_starts, window)
+    allowed, bias = limits_of(q, k, options)
     return reference.attention_weights(q, k, kind.weights, scale, allowed, bias, threshold)
 
 
@@ -358,20 +170,6 @@ def row_statistics(weights: Tensor, allowed: Tensor | None = None) -> RowStatist
     return RowStatistics(nonzeros, argmax, seen.amax(-1).float().masked_fill(null, 0.0))
 
 
-def check_dense(q: Tensor, k: Tensor, v: Tensor | None, options: Options) -> float:
-    """Check every argument of a dense call; the scale, 1/√D unless given."""
-    checks.check_tensors(q, k, v)
-    batch, heads, queries, keys = q.size(0), q.size(1), q.size(2), k.size(2)
-    checks.check_mask(options.mask, batch, heads, queries, keys, q.device)
-    checks.check_key_limit(options.key_lengths, "key_lengths", batch, keys, q.device)
-    checks.check_key_limit(options.key_starts, "key_starts", batch, keys, q.device)
-    checks.check_causal(options.causal)
-    checks.check_window(options.window)
-    kind, threshold, dropout, scale = options.kind, options.threshold, options.dropout, options.scale
-    checks.check_options(kind, heads, threshold, dropout, options.backend, scale, q.device)
-    return q.size(-1) ** -0.5 if scale is None else scale
-
-
 def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor | None = None) -> str | None:
     """The first reason the fused kernels cannot serve this call, or None if they can."""
     return paths.why_not_fused(paths.call_of(q, q, v, kind, mask))
@@ -379,8 +177,7 @@ def why_not_fused(q: Tensor, kind: Kind, mask: Tensor | None = None, v: Tensor |
 
 def all_limits(plan: Plan, q: Tensor, k: Tensor, options: Options) -> tuple[Tensor | None, Tensor | None]:
     """(allowed, bias) of everything that limits the queries of a call."""
-    limits = options.key_lengths, plan.causal, q.size(2), k.size(2), q.device, options.key_starts, plan.sides
-    return combine_masks(options.mask, *limits)
+    return limits_of(q, k, options._replace(causal=plan.causal, window=plan.sides))
 
 
 def of_one_size(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from rela.attention import checks
-from rela.attention.dispatch import Options, attend_heads, attention_weights
-from rela.attention.intervals import note, noted
+from rela.attention.dispatch import attend_heads, attention_weights
+from rela.attention.intervals import intervals_on, with_intervals
 from rela.attention.kinds import Kind
-from rela.attention.masks import combine_masks
 from rela.attention.norms import make_norm
+from rela.attention.plans import Options, limits_of
 from rela.attention.sparsity import check_target, threshold_penalty
 
 IMPLEMENTATION = "rela"
@@ -65,6 +65,14 @@ class Attached(nn.Module):
     def forward(self) -> float | Tensor:
         """θ; called, so that a hook that brings offloaded parameters to their device brings this one too."""
         return self.threshold
+
+    def store_penalty(self, query: Tensor, key: Tensor, options: Options) -> None:
+        """Store the sparsity penalty of a training forward; its gradient moves the thresholds and nothing else."""
+        assert self.target_sparsity is not None
+        assert isinstance(options.threshold, Tensor)
+        scale = query.size(-1) ** -0.5 if options.scale is None else options.scale
+        given = *limits_of(query, key, options), options.threshold, self.target_sparsity
+        self.penalty = threshold_penalty(query, key, scale, *given)
 
     def itself(self) -> Attached:
         """This module: asked of the wrapper that PEFT puts around it (`modules_to_save`), the adapter's copy."""
@@ -237,7 +245,7 @@ def mask_of(*, config: Any = None, allow_is_causal_skip: bool = True, **argument
     last_query = arguments.get("q_offset", torch.nan) + arguments.get("q_length", torch.nan)
     together = not isinstance(last_query, Tensor) and last_query == arguments["kv_offset"] + arguments["kv_length"]
     skip = allow_is_causal_skip and together and needed == "implied"
-    return note(sdpa_mask(**arguments, config=config, allow_is_causal_skip=skip), arguments)
+    return with_intervals(sdpa_mask(**arguments, config=config, allow_is_causal_skip=skip), arguments)
 
 
 def forward(
@@ -272,7 +280,7 @@ def forward(
         attention_mask = among(others["indices"], attention_mask, keys)
     bias, threshold = others.get("position_bias"), ours()
     limits: dict[str, Any] = {"scale": scaling, "threshold": threshold}
-    intervals = None if others.get("output_attentions") else noted(attention_mask, query, key)
+    intervals = None if others.get("output_attentions") else intervals_on(attention_mask, query, key)
     if intervals is None:
         limits |= {"mask": with_bias(attention_mask, bias), "causal": causal}
     else:
@@ -280,18 +288,11 @@ def forward(
         key, value = key[:, :, :keys], value[:, :, :keys]
         limits |= {"mask": None if bias is None else bias[..., :keys], "causal": intervals.causal}
         limits |= {name: getattr(intervals, name) for name in ("key_lengths", "key_starts", "window")}
+    options = Options(ours.kind, **limits, dropout=dropout if module.training else 0.0, backend=ours.backend)
     if module.training and ours.target_sparsity is not None:
-        assert isinstance(threshold, Tensor)
-        scale = query.size(-1) ** -0.5 if scaling is None else scaling
-        seen: dict[str, Any] = {
-            name: limits.get(name) for name in ("mask", "key_lengths", "causal", "key_starts", "window")
-        }
-        allowed, bias = combine_masks(**seen, queries=queries, keys=keys, device=query.device)
-        ours.penalty = threshold_penalty(query, key, scale, allowed, bias, threshold, ours.target_sparsity)
-    dropout = dropout if module.training else 0.0
+        ours.store_penalty(query, key, options)
     # A sum over rectified weights outgrows float16, and the norm brings it back.
     wide = query.dtype == torch.float16 and ours.norm is not None and not ours.kind.is_distribution
-    options = Options(ours.kind, **limits, dropout=dropout, backend=ours.backend)
     context = attend_heads(query, key, value, options, wide)
     merged = context.transpose(1, 2).flatten(2)  # [B, T, H·D]
     merged = merged if ours.norm is None else ours.norm(merged).to(query.dtype)

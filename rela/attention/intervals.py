@@ -1,7 +1,7 @@
 """The masks of `transformers` as intervals of keys: lengths, starts, a window and causality, where they are no more.
 
-A model makes its mask once and hands it to every layer. The mask stays dense, so that code that cuts, copies or adds to
-it on the way goes on as before; what it says beside that is an attribute of the tensor, and is lost with any change.
+A model makes its mask once and hands it to every layer. The mask stays a dense tensor, for other code that slices,
+copies or adds to it. Its intervals are an attribute of that tensor, which a changed mask, being another tensor, lacks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 ATTRIBUTE = "rela_intervals"
 DEVICES = ("cuda",)
-"""Where masks are read as intervals: elsewhere nothing computes faster by them."""
+"""The devices on which masks are read as intervals: on others they make nothing faster."""
 
 
 class Intervals(NamedTuple):
@@ -85,7 +85,7 @@ def intervals_of(
     if torch.compiler.is_compiling() or others.get("use_vmap") or torch.device(device).type not in DEVICES:
         return None
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        return None  # nothing may be looked at
+        return None  # values cannot be read during a capture
     pattern = pattern_of(mask_function)
     if pattern is None or (pattern.left or 0) < 0:
         return None
@@ -121,8 +121,8 @@ def one_step(
     starts, lengths = starts.repeat(B), (position + 1).repeat(B)
     if attention_mask is not None:
         real = attention_mask[:, kv_offset : kv_offset + S].bool()
-        place = torch.arange(real.size(-1), device=real.device)
-        real = real & (place >= starts[:, None]) & (place < lengths[:, None])
+        index = torch.arange(real.size(-1), device=real.device)
+        real = real & (index >= starts[:, None]) & (index < lengths[:, None])
         if (run := one_run(real)) is None:
             return None
         starts, lengths = run
@@ -139,7 +139,7 @@ def one_run(real: Tensor) -> tuple[Tensor, Tensor] | None:
     return (starts, ends) if bool((ends - starts == real.sum(-1)).all()) else None
 
 
-def note(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
+def with_intervals(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
     """The mask, with its intervals as an attribute where it has them."""
     if mask is None or (found := intervals_of(**arguments)) is None:
         return mask
@@ -149,7 +149,7 @@ def note(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
     return mask
 
 
-def noted(mask: Tensor | None, query: Tensor, key: Tensor) -> Intervals | None:
+def intervals_on(mask: Tensor | None, query: Tensor, key: Tensor) -> Intervals | None:
     """The intervals of a mask as it was made, for these queries and keys."""
     found = getattr(mask, ATTRIBUTE, None)
     if found is None or found.shape != (query.size(0), 1, query.size(2), key.size(2)):

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from rela.attention import checks, reference
 from rela.attention.cache import KVCache
 from rela.attention.centring import centre_keys
-from rela.attention.dispatch import Options, Window, attend_heads, check_dense
+from rela.attention.dispatch import attend_heads
 from rela.attention.kinds import Kind, kind_of
-from rela.attention.masks import combine_masks, length_mask
+from rela.attention.masks import length_mask
 from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_is_cache, check_key_and_value
 from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
 from rela.attention.packed import attend_sentences
+from rela.attention.plans import Options, Window, check_dense, limits_of
 from rela.attention.sparsity import check_target, threshold_penalty
 from rela.device import Device, is_plain_eager
 from rela.packing import Packing, allowed_pairs
@@ -179,31 +180,33 @@ class MultiheadAttention(nn.Module):
         if appended and (key_lengths is not None or key_starts is not None or window is not None):
             raise ValueError("add_bias_kv and add_zero_attn do not take key_lengths, key_starts or a window")
         mask, causal = merge_module_masks(key_padding_mask, attn_mask, is_causal, q, keys - appended, appended, batched)
-        limits = key_starts, window
-        if self.training and self.target_sparsity is not None:
-            self.store_penalty(q, k, *combine_masks(mask, key_lengths, causal, queries, keys, q.device, *limits))
         drop = self.dropout if self.training else 0.0
         options = Options(
             self.kind, mask, key_lengths, key_starts, window, causal, None, self.threshold, drop, self.backend
         )
-        weights = None
-        if need_weights:
-            # The fused kernels never form the weights, so the reference computes them where they are asked for.
-            scale = self.head_dim**-0.5
-            check_dense(q, k, v, options)
-            allowed, bias = combine_masks(mask, key_lengths, causal, queries, keys, q.device, *limits)
-            context, weights = reference.attend(
-                q, k, v, self.kind.weights, scale, allowed, bias, self.threshold, drop, self.wants_wide_context(q)
-            )
+        context, weights = self.attend_dense(q, k, v, options, need_weights)
+        if weights is not None:
             weights = (weights.mean(1) if average_attn_weights else weights).to(q.dtype)
-        else:
-            context = attend_heads(q, k, v, options, self.wants_wide_context(q))
         out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim), q.dtype)
         if batch_second:
             out = out.transpose(0, 1)
         if not batched:
             out, weights = out.squeeze(0), None if weights is None else weights.squeeze(0)
         return out, weights
+
+    def attend_dense(
+        self, q: Tensor, k: Tensor, v: Tensor, options: Options, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The context [B, H, T, D] and, if asked for, the weights [B, H, T, S]; a training step stores its penalty."""
+        if self.training and self.target_sparsity is not None:
+            self.store_penalty(q, k, *limits_of(q, k, options))
+        wide = self.wants_wide_context(q)
+        if not need_weights:
+            return attend_heads(q, k, v, options, wide), None
+        # The fused kernels never form the weights, so the reference computes them where they are asked for.
+        scale = check_dense(q, k, v, options)
+        given = self.kind.weights, scale, *limits_of(q, k, options), self.threshold, options.dropout
+        return reference.attend(q, k, v, *given, wide)
 
     def forward_packed(
         self,

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import product
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 import rela
-from rela.attention import dispatch, packed, paths
-from rela.attention.kinds import kind_of
+from rela.attention import dispatch, packed, paths, plans
 from rela.attention.packed import flash_softmax, through_padding
 from rela.device import triton_is_installed
 from rela.kernels.attention.activations import ACTIVATIONS
@@ -33,7 +31,7 @@ def kernels_on_a_cpu(monkeypatch: pytest.MonkeyPatch):
     """The kernels serve in the interpreter what they serve on a GPU; plans made here are forgotten."""
     true = paths.why_not_fused
     monkeypatch.setattr(paths, "why_not_fused", lambda call: true(call._replace(device="cuda")))
-    monkeypatch.setattr(dispatch, "PLANS", {})
+    monkeypatch.setattr(plans, "PLANS", {})
 
 
 def record_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -310,40 +308,6 @@ def test_a_module_with_a_cache_is_decoded(monkeypatch: pytest.MonkeyPatch):
         assert_close(step, module(x, x, x, is_causal=True)[0][:, 300:], rtol=1e-4, atol=1e-5)
 
 
-def test_a_plan_knows_shapes_and_not_values():
-    """Checks are made once for a layout; lengths that are wrong are named however often the layout came before."""
-    q = torch.zeros(2, 1, 3, 8)
-    assert torch.equal(rela.attend(q, q, q, key_lengths=torch.tensor([3, 1])), q)
-    before = len(dispatch.PLANS)
-    rela.attend(q, q, q, key_lengths=torch.tensor([2, 0]))
-    assert len(dispatch.PLANS) == before
-    with pytest.raises(ValueError, match="key_lengths run from 3 to 4; wanted 0 to 3"):
-        rela.attend(q, q, q, key_lengths=torch.tensor([3, 4]))
-    with pytest.raises(ValueError, match="key_starts run from -1 to 0; wanted 0 to 3"):
-        rela.attend(q, q, q, key_starts=torch.tensor([-1, 0]))
-    for changed in ({"dropout": False}, {"scale": True}, {"threshold": True}):
-        rela.attend(q, q, q, dropout=0.0, scale=1.0, threshold=1.0)
-        with pytest.raises((TypeError, ValueError), match=next(iter(changed))):
-            rela.attend(q, q, q, **changed)
-    dispatch.PLANS.clear()
-
-
-def test_a_plan_knows_where_each_tensor_begins():
-    """A kernel compiled for keys that begin at a multiple of 16 bytes is never given others."""
-    whole, options = torch.zeros(2 * 3 * 8 + 4), dispatch.Options(kind_of("relu"))
-    aligned, shifted = whole[:48].view(1, 2, 3, 8), whole[1:49].view(1, 2, 3, 8)
-    keys = {dispatch.key_of(*inputs, options) for inputs in product((aligned, shifted), repeat=3)}
-    assert len(keys) == 8
-
-
-def test_plans_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dispatch, "PLANS", {})
-    monkeypatch.setattr(dispatch, "MOST_PLANS", 3)
-    for keys in range(1, 9):
-        rela.attend(torch.zeros(1, 1, 2, 4), *[torch.zeros(1, 1, keys, 4)] * 2)
-    assert 0 < len(dispatch.PLANS) <= 3
-
-
 LIMITS = {
     "lengths": {"key_lengths": torch.tensor([5, 0])},
     "starts": {"key_starts": torch.tensor([5, 2])},
@@ -359,9 +323,9 @@ LIMITS = {
 def test_softmax_by_torch_with_limits(limits: str, heads: int):
     """PyTorch's kernels, its empty rows made safe: what a GPU takes, here on the CPU against the equation."""
     q, k, v = single(2, 4, 3, 16, seed=0), single(2, heads, 5, 16, seed=1), single(2, heads, 5, 16, seed=2)
-    options = dispatch.Options(rela.Kind("softmax"), **LIMITS[limits])
-    causal, sides = dispatch.simplest(options.causal, options.window, 3, 5)
-    plan = dispatch.Plan("softmax", 0.25, causal, sides, None)
+    options = plans.Options(rela.Kind("softmax"), **LIMITS[limits])
+    causal, sides = plans.simplest(options.causal, options.window, 3, 5)
+    plan = plans.Plan("softmax", 0.25, causal, sides, None)
     mine = gradients(dispatch.torch_softmax(plan, q, k, v, options), q, k, v)
     plain = rela.attend(q, k, v, kind="softmax", scale=0.25, backend="reference", **LIMITS[limits])
     assert_same(mine, gradients(plain, q, k, v))

@@ -80,12 +80,12 @@ def test_what_is_no_interval_stays_dense():
 @pytest.mark.usefixtures("on_a_cpu")
 def test_a_changed_mask_is_not_taken_for_its_intervals():
     sizes = {"batch_size": 2, "q_length": 7, "kv_length": 7, "mask_function": FUNCTIONS["causal"]}
-    mask = intervals.note(masking.sdpa_mask(**sizes, allow_is_causal_skip=False), sizes)
+    mask = intervals.with_intervals(masking.sdpa_mask(**sizes, allow_is_causal_skip=False), sizes)
     query = key = torch.zeros(2, 1, 7, 4)
-    assert intervals.noted(mask, query, key) is not None
-    assert intervals.noted(mask, query[:, :, :6], key) is None
+    assert intervals.intervals_on(mask, query, key) is not None
+    assert intervals.intervals_on(mask, query[:, :, :6], key) is None
     for changed in (mask.clone(), mask[:, :, 1:], ~mask, mask & True, mask.detach()):
-        assert intervals.noted(changed, query, key) is None
+        assert intervals.intervals_on(changed, query, key) is None
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "bert", "marian", "t5", "gemma3"])
@@ -105,8 +105,8 @@ def test_models_give_what_they_gave_with_a_dense_mask(family: str, monkeypatch: 
         with torch.no_grad():
             return model(**given)[0]
 
-    true = hugging_face.noted
-    monkeypatch.setattr(hugging_face, "noted", lambda *args: used.append(true(*args) is not None) or true(*args))
+    true = hugging_face.intervals_on
+    monkeypatch.setattr(hugging_face, "intervals_on", lambda *args: used.append(true(*args) is not None) or true(*args))
     dense = outcome()
     assert not any(used)
     monkeypatch.setattr(intervals, "DEVICES", ("cpu",))

@@ -25,7 +25,7 @@ def memory_as_it_is(poisoned_memory, monkeypatch):
 def calls(monkeypatch):
     """The names of the Hopper kernels that ran."""
     pytest.importorskip("triton")
-    from rela.attention import dispatch
+    from rela.attention import plans
     from rela.kernels.attention import problem
     from rela.kernels.hopper import dispatch as hopper
 
@@ -42,7 +42,7 @@ def calls(monkeypatch):
         return noted
 
     monkeypatch.setattr(hopper, "planned_forward", planned_forward)
-    monkeypatch.setattr(dispatch, "PLANS", {})  # earlier plans call what they were made of
+    monkeypatch.setattr(plans, "PLANS", {})  # earlier plans call what they were made of
     monkeypatch.setattr(problem, "MEMOS", {})
     for name in ("backward", "decode_parts"):
         original = getattr(hopper, name)

@@ -115,7 +115,7 @@ def test_repeated_launches_on_a_gpu(shape, causal, monkeypatch):
     outcomes = []
     for reuses in (False, True):
         monkeypatch.setattr(launch, "REUSES", reuses)
-        rela.attention.dispatch.PLANS.clear()
+        rela.attention.plans.PLANS.clear()
         found = []
         for seed in range(5):
             inputs = [draw(*shape, dtype=torch.bfloat16, seed=3 * seed + n).requires_grad_() for n in range(3)]
@@ -130,7 +130,7 @@ def test_repeated_launches_on_a_gpu(shape, causal, monkeypatch):
 @pytest.mark.gpu
 def test_repeated_launches_follow_the_stream_and_graphs(monkeypatch):
     monkeypatch.setattr(launch, "REUSES", True)
-    rela.attention.dispatch.PLANS.clear()
+    rela.attention.plans.PLANS.clear()
     q, k, v = (draw(1, 4, 2048, 64, dtype=torch.bfloat16, seed=n) for n in range(3))
     with torch.no_grad():
         wanted = [rela.attend(q, k, v), rela.attend(q[:, :, -1:], k, v)]
