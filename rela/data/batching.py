@@ -133,7 +133,7 @@ def produce(
 ) -> Generator[tuple[Batch, dict[str, int]], None, None]:
     """This rank's batch of each round, and the position after the round."""
     mine: tuple[Shard, Numbers] | None = None
-    for number, (shard, members, after) in enumerate(walk(planner, position)):
+    for number, (shard, members, after) in enumerate(planned_batches(planner, position)):
         if number % world == rank:
             mine = shard, members
         if number % world == world - 1 and mine:
@@ -142,7 +142,7 @@ def produce(
             yield batch.pin_memory() if pin else batch, after
 
 
-def walk(planner: Planner, position: dict[str, int]) -> Iterator[tuple[Shard, Numbers, dict[str, int]]]:
+def planned_batches(planner: Planner, position: dict[str, int]) -> Iterator[tuple[Shard, Numbers, dict[str, int]]]:
     """Planned batches from a position on, without end, each with the position after it."""
     epoch, first_shard, first_batch = position["epoch"], position["shard"], position["batch"]
     empty_epochs = 0  # in a row

@@ -48,16 +48,16 @@ def html_tokens(text: str) -> list[Token]:
     parser.feed(text)
     parser.close()
     lines = line_starts(text)
-    places = [(lines[line - 1] + column, kind, name, length) for (line, column), kind, name, length in parser.events]
+    found = [(lines[line - 1] + column, kind, name, length) for (line, column), kind, name, length in parser.events]
     tokens: list[Token] = []
-    if places and places[0][0] > 0:
-        tokens.append(Token(BREAK, text[: places[0][0]]))
-    for (start, kind, name, length), (end, *_) in pairwise([*places, (len(text), "", "", 0)]):
+    if found and found[0][0] > 0:
+        tokens.append(Token(BREAK, text[: found[0][0]]))
+    for (start, kind, name, length), (end, *_) in pairwise([*found, (len(text), "", "", 0)]):
         if end <= start:
             continue
         split = min(start + length, end) if kind == TEXT else end
         tokens.append(Token(kind, text[start:split], name))
-        if split < end:  # something the parser did not speak of
+        if split < end:  # something that the parser gave no event for
             tokens.append(Token(POINT, text[split:end]))
     return untouched_together(tokens)
 
@@ -65,9 +65,9 @@ def html_tokens(text: str) -> list[Token]:
 def line_starts(text: str) -> list[int]:
     """Where each line begins, for a parser that counts them."""
     starts = [0]
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         if character == "\n":
-            starts.append(place + 1)
+            starts.append(index + 1)
     return starts
 
 
@@ -176,7 +176,7 @@ def end_of_element(tokens: list[Token], start: int) -> int:
 
 
 class OpenElements:
-    """The elements that are open at a place, the innermost last; no call walks through all of them."""
+    """The elements that are open at a point of the document, the innermost last; no call goes through all of them."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

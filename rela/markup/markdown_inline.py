@@ -1,4 +1,4 @@
-"""What stands in a line of Markdown: stress, links and tags move with their words; code, images and formulas stay."""
+"""What stands in a line of Markdown: emphasis, links and tags move with their words; code, images and formulas stay."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterator
 
 from rela.markup.tokens import CLOSE, OPEN, POINT, TEXT, Token
 
-GOAL = r"""\((?:<[^<>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+(?:"[^"]*"|'[^']*'))?\s*\)"""
+DESTINATION = r"""\((?:<[^<>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+(?:"[^"]*"|'[^']*'))?\s*\)"""
 INLINE = re.compile(
     rf"""
       (?P<code>(?P<ticks>`{{1,9}})(?!`).{{0,2000}}?(?<!`)(?P=ticks)(?!`))
     | (?P<formula>\$\$[^$]{{1,2000}}\$\$|(?<![\w$\\])\$(?=[^\s$])[^$\n]{{0,500}}(?<=[^\s$\\])\$(?![\w$]))
-    | (?P<linked_image>\[!\[[^\]]*\]{GOAL}\]{GOAL})
-    | (?P<image>!\[[^\]]*\](?:{GOAL}|\[[^\]]*\]))
+    | (?P<linked_image>\[!\[[^\]]*\]{DESTINATION}\]{DESTINATION})
+    | (?P<image>!\[[^\]]*\](?:{DESTINATION}|\[[^\]]*\]))
     | (?P<note>\[[\^!][^\]\s]{{1,99}}\])                       # [^1], [!NOTE]
     | (?P<comment><!--.{{0,2000}}?-->)
     | (?P<address><(?:https?://|mailto:|[\w.+-]+@)[^<>\s]*>)
     | (?P<tag></?[A-Za-z][^<>]*>)
     | (?P<escaped>\\[\\`*_{{}}\[\]()\#+.!|~<>$-])
-    | \[(?P<label>[^\[\]]{{1,2000}})\](?P<goal>{GOAL}|\[[^\]]*\]|)
-    | (?P<marker>\*\*\*|\*\*|\*|___|__|~~|(?<!\w)_)(?=\S)(?P<stressed>.{{1,2000}}?)(?<=\S)(?P=marker)(?!\w)
+    | \[(?P<label>[^\[\]]{{1,2000}})\](?P<destination>{DESTINATION}|\[[^\]]*\]|)
+    | (?P<marker>\*\*\*|\*\*|\*|___|__|~~|(?<!\w)_)(?=\S)(?P<emphasised>.{{1,2000}}?)(?<=\S)(?P=marker)(?!\w)
     """,
     re.VERBOSE | re.DOTALL,
 )
 LABEL = re.compile(r"^\s{0,3}\[(?!\^)([^\[\]]+)\]:\s", re.MULTILINE)
 
 
-# Levels of stress and links within one another that are followed; the rest is text.
+# Levels of emphasis and links within one another that are followed; the rest is text.
 DEEPEST = 8
 
 
@@ -50,19 +50,19 @@ def find_matches(text: str, labels: frozenset[str]) -> Iterator[re.Match[str]]:
     """The matches of INLINE in a text, without brackets that are no link; what stands in those is looked at."""
     match = INLINE.search(text)
     while match is not None:
-        is_link = match["goal"] not in ("", "[]") or normalised(match["label"]) in labels
+        is_link = match["destination"] not in ("", "[]") or normalised(match["label"]) in labels
         if is_link:
             yield match
         match = INLINE.search(text, match.end() if is_link else match.start() + 1)
 
 
 def find_inline(text: str, labels: frozenset[str], depth: int) -> Iterator[Token]:
-    """The tokens of text with links, stress, code and images; nested up to DEEPEST."""
+    """The tokens of text with links, emphasis, code and images; nested up to DEEPEST."""
     at = 0
     for match in find_matches(text, labels) if depth < DEEPEST else ():
-        goal = match["goal"]
-        if goal in ("", "[]"):  # the text is the label of an address: it is written behind the translated text
-            goal = f"[{match['label']}]"
+        destination = match["destination"]
+        if destination in ("", "[]"):  # the text is the label of an address: it is written behind the translated text
+            destination = f"[{match['label']}]"
         if match.start() > at:
             yield Token(TEXT, text[at : match.start()])
         at = match.end()
@@ -70,11 +70,11 @@ def find_inline(text: str, labels: frozenset[str], depth: int) -> Iterator[Token
             name = f"link {depth}"
             yield Token(OPEN, "[", name, if_empty=match.group() if is_plain(match["label"]) else None)
             yield from find_inline(match["label"], labels, depth + 1)
-            yield Token(CLOSE, f"]{goal}", name)
+            yield Token(CLOSE, f"]{destination}", name)
         elif match["marker"]:
-            name = f"stress {depth}"
+            name = f"emphasis {depth}"
             yield Token(OPEN, match["marker"], name, if_empty="")
-            yield from find_inline(match["stressed"], labels, depth + 1)
+            yield from find_inline(match["emphasised"], labels, depth + 1)
             yield Token(CLOSE, match["marker"], name)
         elif match["tag"]:
             yield tag_token(match["tag"])

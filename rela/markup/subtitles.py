@@ -49,17 +49,17 @@ def break_lines(text: str, count: int, newline: str) -> str:
     """A text as `count` lines of about equal length, broken at spaces outside tags."""
     hidden = [match.span() for match in TAG.finditer(text)]
     spaces = [
-        place
-        for place, character in enumerate(text)
-        if character == " " and not any(start <= place < end for start, end in hidden)
+        index
+        for index, character in enumerate(text)
+        if character == " " and not any(start <= index < end for start, end in hidden)
     ]
     lines, at = [], 0
     for number in range(1, count):
         goal = len(text) * number / count
-        choices = [place for place in spaces if place > at]
+        choices = [index for index in spaces if index > at]
         if not choices:
             break
-        place = min(choices, key=lambda place: abs(place - goal))
-        lines.append(text[at:place])
-        at = place + 1
+        index = min(choices, key=lambda index: abs(index - goal))
+        lines.append(text[at:index])
+        at = index + 1
     return newline.join([*lines, text[at:]])

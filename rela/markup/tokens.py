@@ -51,8 +51,8 @@ def run_parts(run: Sequence[Token], add_text: AddText) -> Iterator[Part]:
     """A run of text and inline tags as passages; a tag without its other half ends a passage and stays."""
     unpaired = unmatched(run)
     piece: list[Token] = []
-    for place, token in enumerate(run):
-        if place in unpaired:
+    for index, token in enumerate(run):
+        if index in unpaired:
             yield from passage_parts(piece, add_text)
             piece = []
             yield token.raw
@@ -69,20 +69,20 @@ def passage_parts(run: list[Token], add_text: AddText) -> Iterator[Part]:
 
 
 def unmatched(run: Sequence[Token]) -> set[int]:
-    """The places of tags that have no other half in the run, cross others, or lie too deep.
+    """The indices of tags that have no other half in the run, cross others, or lie too deep.
 
     Such a tag ends a passage. So the tags that are open around it lose their other half too, and between the two halves
     of those that keep it no passage ends.
     """
     unpaired: set[int] = set()
     waiting: list[int] = []
-    for place, token in enumerate(run):
+    for index, token in enumerate(run):
         if token.kind == OPEN and len(waiting) < DEEPEST:
-            waiting.append(place)
+            waiting.append(index)
         elif token.kind == CLOSE and waiting and run[waiting[-1]].name == token.name:
             waiting.pop()
         elif token.kind in (OPEN, CLOSE):
-            unpaired |= {place, *waiting}
+            unpaired |= {index, *waiting}
             waiting = []
     return unpaired | set(waiting)
 
@@ -95,7 +95,7 @@ def split_lines(text: str) -> list[str]:
 def make_passage(run: Sequence[Token], add_text: AddText) -> Passage:
     """A balanced run as a passage."""
     builder = PassageBuilder()
-    for place, token in enumerate(run):
+    for index, token in enumerate(run):
         if token.kind == TEXT:
             add_text(builder, token.raw)
         elif token.kind == OPEN:
@@ -103,7 +103,7 @@ def make_passage(run: Sequence[Token], add_text: AddText) -> Passage:
         elif token.kind == CLOSE:
             builder.add_closing(token.raw)
         else:  # an image, code: a word that is not translated
-            behind = run[place + 1].raw[:1] if place + 1 < len(run) else ""
+            behind = run[index + 1].raw[:1] if index + 1 < len(run) else ""
             builder.add_word(token.raw, behind if behind != "<" else ".")
     return builder.finish()
 
@@ -130,7 +130,7 @@ class Document:
         return [part[1] for block in blocks for part in block.parts if not isinstance(part, str)]
 
     def fill(self, translations: Sequence[str]) -> str:
-        """The document with translations in place of its passages."""
+        """The document with translations in index of its passages."""
         texts = iter(translations)
         written = []
         for block in self.blocks:

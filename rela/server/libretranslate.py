@@ -176,14 +176,14 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
     languages = [one.language for one in detected] or [source] * len(texts)
     found: list[list[str]] = [[]] * len(texts)
     for language in dict.fromkeys(languages):
-        places = [place for place, other in enumerate(languages) if other == language]
-        asked = [texts[place] for place in places]
+        indices = [index for index, other in enumerate(languages) if other == language]
+        asked = [texts[index] for index in indices]
         if detected and language == target:
             answers = [[text] for text in asked]  # nothing to translate
         else:
             answers = await translate_from(models.find(None, language, target), asked, kind, alternatives)
-        for place, best in zip(places, answers, strict=True):
-            found[place] = best
+        for index, best in zip(indices, answers, strict=True):
+            found[index] = best
     answered: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}
     if alternatives:
         answered["alternatives"] = [best[1:] for best in found] if several else found[0][1:]

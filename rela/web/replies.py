@@ -41,6 +41,6 @@ def describe(error: RequestValidationError) -> str:
     first = errors[0]
     if first["type"] == "json_invalid":
         return "the request is no valid JSON in UTF-8"
-    place = ".".join(str(part) for part in first["loc"] if part != "body")[:80]
+    field = ".".join(str(part) for part in first["loc"] if part != "body")[:80]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{place or 'the request'}: {first['msg']}{more}"
+    return f"{field or 'the request'}: {first['msg']}{more}"

@@ -54,4 +54,4 @@ def test_a_model_of_the_other_direction_reads_the_pairs_turned_round():
     known = views.find_gold(example.target, example.source)
     assert known is not None
     assert known.sure == frozenset((t, s) for s, t in views.find_gold(example.source, example.target).sure)
-    assert views.read_by(back, ["en", "de"])[1].source == example.target
+    assert views.read_by(back, ("en", "de"))[1].source == example.target
