@@ -26,13 +26,15 @@ def filter_pairs(
     reverse: Annotated[Path | None, typer.Option(help="With --by score: model of the other direction.")] = None,
     keep: Annotated[float | None, typer.Option(help="Share of the pairs to keep, such as 0.8.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Worst score to keep.")] = None,
-    kept_source: Annotated[Path | None, typer.Option(help="Where the kept pairs go; beside OUT if left out.")] = None,
-    kept_target: Annotated[Path | None, typer.Option(help="And their other side.")] = None,
+    kept_source: Annotated[
+        Path | None, typer.Option(help="Where the source sides of kept pairs go; beside OUT if left out.")
+    ] = None,
+    kept_target: Annotated[Path | None, typer.Option(help="Where their target sides go.")] = None,
     ranked: Annotated[bool, typer.Option(help="Write the TSV best first.")] = False,
     text: Annotated[bool, typer.Option(help="Put both sentences into the TSV.")] = False,
     page: Annotated[bool, typer.Option(help="Also OUT.html, a sample of the best and worst pairs.")] = False,
     sample: Annotated[int, typer.Option(help="Pairs of each sort on that page.")] = 50,
-    seed: Annotated[int, typer.Option(help="Of that sample.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of that sample.")] = 1,
     device: Device = "auto",
     on: On = None,
     workers: RayWorkers = None,

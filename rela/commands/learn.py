@@ -21,7 +21,7 @@ def data_toy(
     train: Annotated[int, typer.Option(help="Training pairs.")] = 40_000,
     valid: Annotated[int, typer.Option(help="Validation pairs.")] = 500,
     test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
-    seed: int = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the sentences that are drawn.")] = 1,
     force: Annotated[bool, typer.Option(help="Replace files of these names that hold other text.")] = False,
 ) -> None:
     """Write the embedded English–German corpus as plain text with gold links in Pharaoh format.
@@ -36,7 +36,10 @@ def data_toy(
 
 
 def data_list() -> None:
-    """List the public corpora `rela data get` knows."""
+    """List the public corpora `rela data get` knows.
+
+    Example: `rela data list`
+    """
     from rela.data.datasets import list_datasets
 
     for dataset in list_datasets():

@@ -49,13 +49,17 @@ NoiseFiles = Annotated[
     list[str] | None,
     typer.Option("--noise", help="KIND=SOURCE,TARGET: noisy pairs to find (repeatable); made if left out."),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", help="Use the first so many pairs.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of the noise that is made and of the choice of examples.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="Use only this many pairs, the first ones.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the noise that is made and of the choice of examples.")]
 On = Annotated[
     str | None,
     typer.Option("--on", help="ray: by workers of a Ray cluster, or of this machine; --out is a folder."),
 ]
 RayWorkers = Annotated[
-    int | None, typer.Option("--workers", help="With --on ray: how many; one a GPU or, without, one a CPU if left out.")
+    int | None,
+    typer.Option(
+        "--workers",
+        help="With --on ray: how many workers; one for each GPU, or each CPU if there is none, if left out.",
+    ),
 ]
 ShardLines = Annotated[int, typer.Option("--shard-lines", help="With --on ray: lines that a worker takes at a time.")]

@@ -10,18 +10,18 @@ from rela.config.schema import SAMPLING_OPTIONS
 
 Beam = Annotated[int | None, typer.Option(help="Beam size; 1 is greedy.")]
 LengthPenalty = Annotated[float | None, typer.Option(help="α of ((5 + length) / 6)^α.")]
-Sampling = Annotated[bool | None, typer.Option(help="Draw translations, or search the best.")]
-Temperature = Annotated[float | None, typer.Option(help="Of sampling.")]
-SamplingSeed = Annotated[int | None, typer.Option(help="Of sampling.")]
+Sampling = Annotated[bool | None, typer.Option(help="Draw translations at random, or search for the best.")]
+Temperature = Annotated[float | None, typer.Option(help="Temperature of sampling; above 1 draws rarer tokens.")]
+SamplingSeed = Annotated[int | None, typer.Option(help="Seed of the random numbers of sampling.")]
 TopK = Annotated[int | None, typer.Option(help="Draw from that many tokens, the most probable.")]
 TopP = Annotated[float | None, typer.Option(help="Draw from the fewest tokens whose probabilities sum to this.")]
 MinLength = Annotated[int | None, typer.Option(help="Shortest output, in subwords.")]
-NoRepeatNgram = Annotated[int | None, typer.Option(help="Let no sequence of so many subwords occur twice.")]
-MaxLengthRatio = Annotated[float | None, typer.Option(help="Longest output, in source lengths.")]
+NoRepeatNgram = Annotated[int | None, typer.Option(help="No sequence of this many subwords occurs twice.")]
+MaxLengthRatio = Annotated[float | None, typer.Option(help="Longest output, as a multiple of the source's subwords.")]
 BatchTokens = Annotated[int | None, typer.Option(help="Source tokens decoded together.")]
 Precision = Annotated[str | None, typer.Option(help="auto, bf16, fp32 or, on a CPU, int8.")]
 DecodeEngine = Annotated[
-    str | None, typer.Option(help="auto, graphs or reference: search on the GPU, or the plain one.")
+    str | None, typer.Option(help="auto, graphs (search stays on the GPU) or reference (PyTorch, step by step).")
 ]
 
 

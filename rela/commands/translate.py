@@ -43,7 +43,7 @@ def translate(
     out: OutputFile = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
-    nbest: Annotated[int, typer.Option(help="Translations a sentence.")] = 1,
+    nbest: Annotated[int, typer.Option(help="Translations of each sentence.")] = 1,
     sampling: Sampling = None,
     temperature: Temperature = None,
     seed: SamplingSeed = None,
@@ -57,7 +57,9 @@ def translate(
     rerank: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="Order the beam again by a model of the other direction.")
     ] = None,
-    rerank_weight: Annotated[float | None, typer.Option(help="Of the other direction's score, 0 to 1; 0.5.")] = None,
+    rerank_weight: Annotated[
+        float | None, typer.Option(help="Weight of the other direction's score, 0 to 1; 0.5 if left out.")
+    ] = None,
     max_length_ratio: MaxLengthRatio = None,
     batch_tokens: BatchTokens = None,
     window: Annotated[
