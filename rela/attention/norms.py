@@ -34,7 +34,11 @@ def layer_norm(z: Tensor, gain: Tensor, gate: Tensor | None = None, eps: float =
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm (equation 4); `gain="xavier"` is the paper's ReLA-i, `gated=True` its ReLA-g."""
+    """Root mean square norm (equation 4); `gain="xavier"` is the paper's ReLA-i, `gated=True` its ReLA-g.
+
+    `size` is that of the last dimension, the merged heads. `gain` says how the factor g starts: at "one", or drawn
+    from the "xavier" distribution. `eps` is added to the mean square.
+    """
 
     def __init__(
         self,
