@@ -80,7 +80,7 @@ def check(
 
         refuse_on_ray(on, {"calibrate": calibrate, "page": page})
     if calibrate:
-        from rela.filtering.detector import TRUSTED
+        from rela.filtering.calibration import TRUSTED
 
         fit(forward, backward, text_pairs(source, target, pairs or TRUSTED), domain or "other", reference)
         return
@@ -112,7 +112,7 @@ def fit(
     reference: tuple[str, str] | None,
 ) -> None:
     """Fit the detectors of a model folder: of the model alone and, if there is a reverse model, of both."""
-    from rela.filtering.detector import calibrate as run
+    from rela.filtering.calibration import calibrate as run
     from rela.filtering.detector import save_detectors
 
     assert forward.folder is not None

@@ -5,7 +5,8 @@ import lzma
 import pytest
 
 from experiments.detection_table import main, read_labelled
-from rela.filtering.detector import calibrate, save_detectors
+from rela.filtering.calibration import calibrate
+from rela.filtering.detector import save_detectors
 from rela.filtering.noise import ALL_NOISES
 from tests.tiny_models import BACK, tiny_folder, toy_pairs
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.filter_experiment import KINDS, length_badness, main, plant, precision_rows, read_noisy
-from rela.filtering.detector import calibrate, save_detectors
+from rela.filtering.calibration import calibrate
+from rela.filtering.detector import save_detectors
 from tests.tiny_models import tiny_folder, toy_pairs
 
 

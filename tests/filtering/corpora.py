@@ -4,6 +4,8 @@ import csv
 
 from tests.tiny_models import toy_pairs
 
+TRUSTED = toy_pairs(40, seed=11)
+"""Pairs that detectors are fitted on."""
 ATTACK = ("<script>alert(1)</script>", "<img src=x onerror=alert(2)>\tbehind a tab")
 
 

@@ -5,8 +5,9 @@ import math
 
 import pytest
 
+from rela.filtering.calibration import calibrate
 from rela.filtering.check import Checker
-from rela.filtering.detector import calibrate, save_detectors
+from rela.filtering.detector import save_detectors
 from tests.tiny_models import BACK, HEADS, LAYERS, tiny_folder, tiny_translator, toy_pairs
 
 PAIRS = toy_pairs(6, seed=3)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from rela.filtering.calibration import calibrate
 from rela.filtering.check import Checker
-from rela.filtering.detector import calibrate, save_detectors
+from rela.filtering.detector import save_detectors
 from rela.filtering.judge import Judge
 from rela.filtering.ranking import Criterion, best_first, chosen, rank_values
 from rela.filtering.score_corpus import PROBLEMS, score_corpus

@@ -17,7 +17,7 @@ from rela.data.prepare import prepare
 from rela.decoding.translate import Translator
 from rela.demo import demo_config
 from rela.evaluation.alignment import GoldLinks, alignment_error_rate
-from rela.filtering.detector import calibrate
+from rela.filtering.calibration import calibrate
 from rela.toy import split, write_corpus
 from rela.training.trainer import train
 
