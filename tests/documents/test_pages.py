@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from rela.alignment.choose import default_choice, save_choice
 from rela.cli import app
+from rela.demo import write_noise
 from rela.toy import split, write_corpus
 from tests.tiny_models import LAYERS, tiny_translator
 
@@ -37,6 +38,7 @@ def released_models(folder: Path) -> None:
 def demo(folder: Path) -> None:
     """What `make demo` leaves, with tiny models."""
     write_toy(folder / "demo" / "corpus")
+    write_noise(folder / "demo" / "corpus", split(20, 20, 20, 1)[2])
     for kind in ("rela-g", "softmax"):
         tiny_translator(kind).save(folder / "demo" / kind / "model")
         save_choice(folder / "demo" / kind / "model", default_choice(LAYERS))
