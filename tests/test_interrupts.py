@@ -31,8 +31,11 @@ def test_the_first_interrupts_and_the_handler_before_comes_back():
 
 def test_an_ignored_signal_stays_ignored():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with Interrupts().listening():
+    interrupts = Interrupts()
+    with interrupts.listening():
         signal.raise_signal(signal.SIGINT)
+    assert not interrupts.came
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_the_second_ends_the_program_at_once():

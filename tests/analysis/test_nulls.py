@@ -20,7 +20,7 @@ def record(make_record):
     return make_record(weights, queries=queries)
 
 
-def test_by_hand(record):
+def test_null_rate_of_a_known_record(record):
     torch.testing.assert_close(null_rate(record), torch.full((1, 2), 5 / 6, dtype=torch.float64))
 
 

@@ -13,7 +13,7 @@ def test_only_earlier_keys_are_allowed_in_the_decoder(make_record):
     assert make_record(weights, type="encoder").allowed.all()
 
 
-def test_sizes(make_record):
+def test_sizes_of_a_record_are_those_of_its_weights(make_record):
     record = make_record(torch.zeros(2, 5, 3, 4))
     assert (record.layers, record.heads, record.allowed.shape) == (2, 5, (3, 4))
 

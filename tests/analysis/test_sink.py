@@ -6,7 +6,7 @@ import torch
 from rela.analysis.sink import sink_mass, sink_share
 
 
-def test_by_hand(make_record):
+def test_sink_mass_of_a_known_record(make_record):
     weights = [[[[1.0, 0.0, 3.0], [2.0, 2.0, 0.0], [0.0, 0.0, 0.0]]]]  # the last key is </s>; the last row is null
     record = make_record(weights)
     torch.testing.assert_close(sink_share(record)[0, 0], torch.tensor([0.75, 0.0, 0.0], dtype=torch.float64))

@@ -6,7 +6,7 @@ import torch
 from rela.analysis.sparsity import sparsity_rate
 
 
-def test_by_hand(make_record):
+def test_sparsity_rate_of_a_known_record(make_record):
     weights = [[[[0.0, 0.5], [0.0, 0.0]], [[1.0, 2.0], [3.0, 0.0]]]]
     assert sparsity_rate(make_record(weights)).tolist() == [[0.75, 0.25]]
 

@@ -114,7 +114,7 @@ FUNCTIONAL = {
 
 
 @pytest.mark.parametrize("case", FUNCTIONAL)
-def test_attend(case: str):
+def test_a_wrong_argument_of_attend_is_named_in_one_line(case: str):
     given, error, message = FUNCTIONAL[case]
     attend()  # the case changes one thing in a call that works
     with pytest.raises(error, match=message) as raised:
@@ -157,7 +157,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_kinds(name: str):
+def test_an_unknown_kind_is_named(name: str):
     with pytest.raises(ValueError, match=KINDS[name]):
         kind_of(name)
 
@@ -301,7 +301,7 @@ FORWARD = {
 
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("case", FORWARD)
-def test_forward(case: str, need_weights: bool):
+def test_a_wrong_argument_of_forward_is_named_in_one_line(case: str, need_weights: bool):
     given, error, message = FORWARD[case]
     module = attention("rela-g", C, H, kdim=8, vdim=9)
     call = {"query": x(), "key": x(2, 7, 8), "value": x(2, 7, 9), "need_weights": need_weights}
@@ -325,7 +325,7 @@ def test_a_fused_module_cannot_give_weights():
         module(x(), x(), x(), need_weights=False)
 
 
-def test_remember():
+def test_remember_refuses_keys_and_values_of_other_widths():
     module = attention("rela-g", C, H, kdim=8, vdim=9)
     with pytest.raises(ValueError, match="key has size 12 in its last dimension; wanted 8"):
         module.remember(x(2, 7, C), x(2, 7, 9))

@@ -52,7 +52,7 @@ def test_compile_without_a_graph_break(kind: str):
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-def test_inductor():
+def test_a_module_compiled_by_inductor_computes_the_same():
     module = attention("rela-g", C, H, dtype=torch.float32)
     x = normal(2, 5, C, dtype=torch.float32)
     compiled = torch.compile(module, fullgraph=True)
@@ -112,7 +112,7 @@ def test_compile_packed_with_dynamic_lengths():
 
 
 @pytest.mark.parametrize("kind", COMPILED)
-def test_export(kind: str):
+def test_an_exported_module_computes_the_same(kind: str):
     module = attention(kind, C, H).eval()
     x, y = normal(2, 5, C), normal(2, 7, C, seed=1)
     hidden = torch.tensor([[False] * 7, [False] * 3 + [True] * 4])
@@ -179,7 +179,7 @@ def test_functional_form_compiles(weights: str):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", KINDS)
-def test_autocast(kind: str, dtype: torch.dtype):
+def test_autocast_stays_near_float32(kind: str, dtype: torch.dtype):
     """Parameters and inputs stay float32, products run in half: near the float32 answer, finite float32 gradients."""
     module = attention(kind, C, H, dtype=torch.float32)
     x = normal(2, 5, C, dtype=torch.float32)

@@ -79,7 +79,7 @@ OPTIONS = {
 @pytest.mark.usefixtures("kernels_on_a_cpu")
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("weights", ACTIVATIONS)
-def test_dense(weights: str, options: str):
+def test_dense_calls_agree_with_the_reference(weights: str, options: str):
     q, k, v = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
     call = {"kind": weights, **OPTIONS[options]}
     fused = gradients(rela.attend(q, k, v, backend="triton", **call), q, k, v)
@@ -199,7 +199,7 @@ def test_packed_on_the_simplex(kind: str, monkeypatch: pytest.MonkeyPatch):
 @interpreted
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("threshold", ["none", "number", "heads"])
-def test_packed(causal: bool, threshold: str, monkeypatch: pytest.MonkeyPatch):
+def test_packed_calls_agree_with_the_reference(causal: bool, threshold: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(packed, "why_not_fused", lambda *_, **__: None)
     q, k, v = single(7, 4, 16, seed=0), single(8, 2, 16, seed=1), single(8, 2, 16, seed=2)
     cu_q, cu_k = (torch.tensor(cu, dtype=torch.int32) for cu in ([0, 3, 3, 6], [0, 4, 5, 7]))

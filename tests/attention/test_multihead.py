@@ -226,7 +226,7 @@ THRESHOLDED = [kind for kind in KINDS if not kind_of(kind).is_distribution]
 
 
 @pytest.mark.parametrize(("kind", "threshold"), [*((k, 0.0) for k in KINDS), *((k, "learned") for k in THRESHOLDED)])
-def test_modules(kind: str, threshold: float | str):
+def test_gradients_of_modules_are_exact(kind: str, threshold: float | str):
     """All parameters at once, threshold included, with a padded key and a null row by mask."""
     module = attention(kind, 4, 2, threshold=threshold)
     x = normal(1, 3, 4, seed=11)

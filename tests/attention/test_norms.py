@@ -82,7 +82,7 @@ STEP = 1e-6
 
 
 @pytest.mark.parametrize("name", [n for n in rela.NORMS if n != "none"])
-def test_norms(name: str):
+def test_gradients_of_norms_are_exact(name: str):
     """In z, the gain and the gate."""
     norm = make_norm(name, 7, dtype=torch.float64)
     parameters = {n: normal(7, seed=3 + i).requires_grad_() for i, n in enumerate(dict(norm.named_parameters()))}

@@ -48,7 +48,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("case", PATHS)
-def test_path(case: str):
+def test_each_call_takes_its_path(case: str):
     call, path = PATHS[case]
     assert path_of(call) == path
 

@@ -51,7 +51,7 @@ def test_a_case_that_fails_is_a_row():
     assert "out of something" in front_door.table([row.__dict__])
 
 
-def test_the_bars():
+def test_a_ratio_is_compared_with_its_bar():
     """A ratio below its bar is missed, one above is reached; both sides are measured in the same turns."""
     setting = front_door.Setting(torch.device("cpu"), torch.float32, False, 1)
     made = partial(dict, {"rela": Contender(lambda: None), "slow": Contender(lambda: sum(range(20_000)))})

@@ -310,7 +310,7 @@ def test_missing_files(fails, model, tmp_path):
     fails("translate", model, tmp_path / "some", "--out", tmp_path, named=f"{tmp_path}: Is a directory")
 
 
-def test_bad_text(fails, call, model, texts):
+def test_text_that_cannot_be_read_is_an_error_that_says_why(fails, call, model, texts):
     (texts / "latin1").write_bytes("ein Hund\nschläft\n".encode("latin-1"))
     (texts / "nul").write_bytes(b"a\0b\n")
     (texts / "short").write_text("ein Hund\n")

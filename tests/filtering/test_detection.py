@@ -27,7 +27,7 @@ def by_area(clean, noisy):
     return sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(points))
 
 
-def test_by_hand():
+def test_auroc_of_known_scores():
     # couples (clean, noisy): (1,2) and (1,3) won, (2,2) tied, (2,3) won: 3.5 of 4
     assert auroc([1, 2], [2, 3]) == 3.5 / 4
 

@@ -143,7 +143,7 @@ def test_preparing_by_force(folder, process, kill):
     finished(process, *old)
 
 
-def test_training(folder, process, kill):
+def test_killed_training_ends_with_the_same_weights(folder, process, kill):
     """A run that is killed and resumed until it ends has the weights and optimisers of one that never was."""
     finished(process, "prepare", folder / "config.yaml", "--force")
     command = ("train", folder / "config.yaml", "--quiet")

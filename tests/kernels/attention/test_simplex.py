@@ -56,7 +56,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("limits", LIMITS)
-def test_limits(limits):
+def test_keys_outside_the_limits_weigh_nothing(limits):
     """Lengths without keys, windows that leave a query nothing, masks with empty rows: zeros, and zero gradients."""
     given = {name: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for name, x in LIMITS[limits].items()}
     q, k, v = qkv(B=2, H=2, T=9, S=33, D=16)

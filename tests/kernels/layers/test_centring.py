@@ -38,6 +38,6 @@ def test_keys_are_read_where_they_lie():
         centre_keys(k[None], cu, share)
 
 
-def test_operator(memory_as_it_is):
+def test_the_operator_passes_opcheck(memory_as_it_is):
     cu, share = torch.tensor([0, 4, 8], dtype=torch.int32, device=DEVICE), torch.tensor(0.5, device=DEVICE)
     torch.library.opcheck(torch.ops.rela.centred_keys, (draw(9, 40, seed=1).requires_grad_(), cu, share))
