@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,7 +28,7 @@ from rela.commands.outputs import check_outputs
 from rela.terminal import check_format, output_lines, paired_lines, progress_bars
 
 if TYPE_CHECKING:
-    from rela.alignment.choose import Aligner
+    from rela.alignment.choose import Aligner, AlignmentChoice
     from rela.alignment.fitted import FittedAligner
     from rela.alignment.joint import JointAligner
     from rela.decoding.translate import Translator
@@ -75,7 +75,7 @@ def align(
     Heads are those `rela fit-aligner` chose; for a model where it was not run, they are chosen on this text first.
     Example: `rela align runs/en-de/model test.en test.de --reverse runs/de-en/model > test.align`
     """
-    from rela.alignment.choose import Aligner, AlignmentChoice, check_choice, choose, save_choice
+    from rela.alignment.choose import Aligner, AlignmentChoice, choose
     from rela.alignment.corpus import align_corpus, choose_backward
     from rela.decoding.directions import check_opposite
     from rela.evaluation.alignment import pharaoh, read_links
@@ -88,23 +88,17 @@ def align(
     choice = None
     if layer is not None:
         choice = AlignmentChoice(layer - 1, tuple(one - 1 for one in head) if head else None, shifted is not False)
-
-    def make_aligner(translator: Translator, chooser: Any) -> Aligner:
-        if dev_source and dev_target and dev_gold:
-            links = read_links(dev_gold, gold_one_based, gold_flipped)
-            found = chooser(translator, text_pairs(dev_source, dev_target, None), links, tokenised)
-            assert translator.folder is not None
-            save_choice(translator.folder, found)
-            print(f"{translator.folder}: {found}", file=sys.stderr)
-        if choice is not None:
-            check_choice(choice, translator)
-        return Aligner(translator, choice, tokenised)
-
     there = load_model(model, device)
     back = None if reverse is None else load_model(reverse, device)
     check_opposite(there, back)
-    forward = make_aligner(there, choose)
-    backward = None if back is None else make_aligner(back, choose_backward)
+    if dev_source and dev_target and dev_gold:
+        gold = read_links(dev_gold, gold_one_based, gold_flipped)
+        pairs = text_pairs(dev_source, dev_target, None)
+        remember_choice(there, choose(there, pairs, gold, tokenised))
+        if back is not None:
+            remember_choice(back, choose_backward(back, pairs, gold, tokenised))
+    forward = Aligner(there, choice, tokenised)
+    backward = None if back is None else Aligner(back, choice, tokenised)
     trained = None if aligner == "heads" or choice is not None or any(dev) else trained_aligner(forward, backward)
     if aligner == "fitted" and trained is None:
         which = "" if reverse is None else f" with the reverse model {reverse}"
@@ -116,13 +110,22 @@ def align(
         align_on_ray(on, aligners, symmetrise, (source, target), out, workers, shard_lines, device)
         return
     with output_lines(out, "aligned") as write:
-        pairs = paired_lines(source, target)
+        stream = paired_lines(source, target)
         if trained is not None:
-            found = align_corpus(trained, pairs, None, symmetrise)
+            found = align_corpus(trained, stream, None, symmetrise)
         else:
-            found = align_corpus(forward, with_choice(forward, backward, pairs), backward, symmetrise)
+            found = align_corpus(forward, with_choice(forward, backward, stream), backward, symmetrise)
         for links in found:
             write(pharaoh(links))
+
+
+def remember_choice(translator: Translator, choice: AlignmentChoice) -> None:
+    """Keep the heads that were chosen for a model in its folder, and print them."""
+    from rela.alignment.choose import save_choice
+
+    assert translator.folder is not None
+    save_choice(translator.folder, choice)
+    print(f"{translator.folder}: {choice}", file=sys.stderr)
 
 
 def with_choice(
