@@ -17,7 +17,7 @@ from typing import IO, Any
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.(?P<state>part|new|old)")
 """The name of what is being written: .NAME.PROCESS.part for a file, .new for a folder, .old for the one it replaces."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of writing: no room on the disk, none left of a user's share, a file as large as it may be."""
+"""Errors of writing: the disk is full, the user's quota is used up, the file is as large as it may be."""
 LARGEST = 1 << 28
 """Bytes of a file that is read as a whole, at most; a device has no end."""
 LARGEST_JSON = 1 << 25

@@ -20,7 +20,7 @@ class Interrupts:
         self.came = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.came:  # whatever the first one waits for, nobody else wants to
+        if self.came:  # the user does not want to wait for what the first one ended
             os._exit(CODE)
         self.came = True
         raise KeyboardInterrupt
@@ -41,6 +41,6 @@ class Interrupts:
 
 
 def end_quietly_on_interrupt() -> None:
-    """From now on SIGINT ends the program as it ends one that is not written in Python."""
+    """Give SIGINT its default action again, which ends the program without a traceback."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

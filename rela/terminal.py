@@ -91,7 +91,7 @@ def output_lines(path: Path | None, stage: str | None = None) -> Iterator[Callab
 
             yield write
             return
-        if path.is_dir():  # found out now, and not when hours of work are to take its place
+        if path.is_dir():  # refused now, and not after hours of work
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
 

@@ -46,8 +46,8 @@ class AlignmentChoice:
     def combine(self, weights: Tensor) -> Tensor:
         """[T, S], the chosen heads of the layer's weights [H, T, S] as one matrix.
 
-        Each head's row is divided by its sum before the mean is taken, so that every head that looks somewhere has the
-        same say; a null row stays null.
+        Each head's row is divided by its sum before the mean is taken, so that every head that looks somewhere
+        counts the same; a null row stays null.
         """
         if self.heads is None:
             return weights.mean(dim=0)

@@ -10,7 +10,7 @@ class KVCache:
     """Projected keys and values [B, Hk, S, D] of the positions seen so far.
 
     Capacity grows by doubling, so n steps copy O(n) and not O(n²) positions. Where gradients are recorded, positions
-    are concatenated instead, since writing in place would spoil what earlier steps recorded.
+    are concatenated instead, since writing in place would overwrite tensors that autograd has saved.
     """
 
     def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:

@@ -95,7 +95,7 @@ def check_limit_values(limit: Tensor | None, name: str, batch: int, keys: int) -
 
 
 def check_causal(causal: object, name: str = "causal") -> None:
-    """Causality is True or False: any other value would be one of them without a word."""
+    """Causality is True or False: any other value would silently be taken for one of them."""
     if not isinstance(causal, bool):
         raise TypeError(f"{name} is {'a tensor' if isinstance(causal, Tensor) else repr(causal)}; wanted True or False")
 
@@ -127,7 +127,7 @@ def check_packing(packing: Packing, of: str, tokens: int, device: torch.device) 
     if not isinstance(longest, (int, torch.SymInt)) or isinstance(longest, bool) or longest < 0:
         raise ValueError(f"{longest_name} is {longest!r}; wanted a whole number, the longest sentence")
     if values_are_cheap(cu) and cu.numel() > 1 and int(cu.diff().max()) > longest:
-        # Tokens beyond it would be left out without a word.
+        # Tokens beyond it would silently be left out.
         came = int(cu.diff().max())
         raise ValueError(f"{name} has a sentence of {came} tokens; wanted at most {longest_name}, {longest}")
 
@@ -175,7 +175,7 @@ def check_own_threshold(kind: Kind, threshold: object) -> None:
 
 def is_number(value: object) -> bool:
     """Whether this is a finite int or float; True and False are neither."""
-    # compared, not math.isfinite: a compiler may leave the value open, and only that would break its graph
+    # comparisons: math.isfinite breaks the graph of a compiler for which the value is a symbol
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 

@@ -95,9 +95,9 @@ class MultiheadAttention(nn.Module):
             nn.Parameter(torch.empty(num_heads, **factory)) if threshold == "learned" else float(threshold)
         )
         self.penalty: Tensor | None = None
-        # Analysis listens here: called with the q and k of each packed forward, which forms no weights itself.
+        # Set by analysis: called with the q and k of each packed forward, which forms no weights itself.
         self.observer: Callable[..., None] | None = None
-        # Training's: the share of their sentence's mean key that packed keys do without (rela/attention/centring.py).
+        # Set by training: the share of the mean key to subtract from packed keys (rela/attention/centring.py).
         self.centring: Tensor | None = None
         self.reset_parameters()
 

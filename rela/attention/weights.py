@@ -155,7 +155,7 @@ class Entmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
         package = entmax_package()
-        # The package looks for the support of such a row in vain, at an index that is none: an abort on a GPU.
+        # In a row with NaN or infinity the package finds no support and reads outside the row: an abort on a GPU.
         broken = ~scores.isfinite().all(-1, keepdim=True)
         scores = scores.masked_fill(broken, 0.0)
         if alpha == 2.0:

@@ -80,7 +80,7 @@ def analyse(
     from rela.report.write import analyse as run
 
     check_outside([out], named_paths(models).values())
-    if os.path.lexists(out) and not out.is_dir():  # found out now, and not after hours
+    if os.path.lexists(out) and not out.is_dir():  # refused now, and not after hours of work
         raise ValueError(f"{out} is no folder; wanted one, or a new name")
     options = TextOptions(
         gold, gold_one_based, gold_flipped, gold_source, gold_target, gold_tokenised, noise, limit, seed

@@ -16,7 +16,7 @@ from rela.data.shards import PreparedCorpus, Shard
 Numbers = NDArray[np.integer[Any]]
 
 LOOK_AHEAD = 256
-"""Sentences from which the last gap of a batch is filled."""
+"""Sentences among which those that fill the rest of a batch are chosen."""
 GAP, NARROW, FEW = 24, 2, 16
 """Mean sentences that the gap is wide; when it counts as narrow; how many are tried while it is not."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 WAIT = 0.1
-"""Seconds between two looks at whether to stop."""
+"""Seconds between two checks whether to stop."""
 
 
 def fill_queue(items: Iterator[Any], out: queue.Queue[Any], stop: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""A prepared corpus on disk: shards of subword ids, appended to once and memory-mapped ever after.
+"""A prepared corpus on disk: shards of subword ids, written once, then memory-mapped.
 
 DIRECTORY/meta.json         settings, checksums, sizes and the name of the folder of ids; its rename is what switches
                             from one preparation to the next

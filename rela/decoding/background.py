@@ -68,7 +68,7 @@ class ClosableLock:
 
 
 class LockClosed(Exception):
-    """Ends a thread whose results nobody wants any more."""
+    """Raised in a thread whose lock was closed, which ends it."""
 
 
 _locks: weakref.WeakSet[ClosableLock] = weakref.WeakSet()

@@ -40,7 +40,7 @@ def line_batches(
     number = first
     ids = read(number)
     while ids:
-        # A window this large is no dialogue: the next one is read while this one is translated.
+        # Nobody types a window this large, so the next one is read while this one is translated.
         following = Background(read, number + len(ids)) if window >= WINDOW else None
         results: list[Any] = [None] * len(ids)
         batches = list(batches_by_length([len(sentence) for sentence in ids], tokens, most))

@@ -107,7 +107,7 @@ def vocabulary(config: Config) -> str:
 
 
 def short(path: str) -> str:
-    """The last folder and the name of a file: enough to know a corpus by, and no place on somebody's machine."""
+    """The last folder and the name of a file: enough to recognise a corpus, without a machine's folders."""
     return "/".join(Path(path).parts[-2:])
 
 

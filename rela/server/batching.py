@@ -207,7 +207,7 @@ class Batcher:
         return chosen
 
     def _run(self, jobs: tuple[Job, ...]) -> list[Outcome]:
-        """Compute a batch; if that fails, each job by itself, so that one text cannot spoil another's answer."""
+        """Compute a batch; if that fails, each job by itself, so that one text cannot make another's fail."""
         try:
             results = iter(self.compute(jobs[0].task, [item for job in jobs for item in job.items]))
             return [[next(results) for _ in job.items] for job in jobs]

@@ -22,7 +22,7 @@ def read_keys(path: Path) -> frozenset[str]:
 
 
 def is_known(key: str, keys: Iterable[str]) -> bool:
-    """Whether a key is among those known; how long that takes does not say how much of it was right."""
+    """Whether a key is among those known; the time that takes does not depend on how much of it was right."""
     given = key.encode("utf-8", "surrogatepass")
     return sum(hmac.compare_digest(given, known.encode()) for known in keys) > 0
 

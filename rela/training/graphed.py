@@ -2,7 +2,7 @@
 
 A step of Transformer base is some two thousand kernels of ten to a hundred microseconds; launched one by one from
 Python they keep a processor busy for longer than the device needs for them. Batches have one static shape, so a step
-recorded once can be replayed for every batch that follows, with the batch copied to where the first one lay.
+recorded once can be replayed for every batch that follows, with the batch copied into the tensors of the first one.
 """
 
 from __future__ import annotations
