@@ -33,8 +33,11 @@ class KVCache:
     def values(self) -> Tensor:
         return self._filled(self._values)
 
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        """Put T more positions [B, Hk, T, D] behind those already here."""
+    def append(self, keys: Tensor, values: Tensor, recorded: bool = False) -> None:
+        """Put T more positions [B, Hk, T, D] behind those already here.
+
+        `recorded` says that gradients are recorded of what looks at them, though they may need none themselves.
+        """
         check_pair(keys, values)
         if self._keys is None or self._values is None:
             self._keys, self._values, self.length = keys, values, keys.size(2)
@@ -42,7 +45,7 @@ class KVCache:
         for name, new, old in (("keys", keys, self._keys), ("values", values, self._values)):
             check_fits(name, new, old)
         end = self.length + keys.size(2)
-        if any(tensor.requires_grad for tensor in (keys, values, self._keys, self._values)):
+        if recorded or any(tensor.requires_grad for tensor in (keys, values, self._keys, self._values)):
             self._keys, self._values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
             self.length = end
             return

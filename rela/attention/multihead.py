@@ -311,7 +311,7 @@ class MultiheadAttention(nn.Module):
         k, v = self.split(flat_k, self.num_kv_heads), self.split(flat_v, self.num_kv_heads)
         if cache is None:
             return q, k, v
-        cache.append(k, v)
+        cache.append(k, v, recorded=q.requires_grad)
         return q, cache.keys, cache.values
 
     def project_flat(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -38,7 +38,7 @@ class LayerCache(KVCache):
         super().__init__()
         self.cache, self.layer = cache, layer
 
-    def append(self, keys: Tensor, values: Tensor) -> None:
+    def append(self, keys: Tensor, values: Tensor, recorded: bool = False) -> None:
         self._keys, self._values = keys, values = self.cache.update(keys, values, self.layer)
         self.length = keys.size(2)  # all that there is room for, where it is static
 

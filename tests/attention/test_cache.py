@@ -184,3 +184,18 @@ def test_a_cache_of_another_batch_never_broadcasts(need_weights: bool):
         module(normal(3, 2, C), cache=module.remember(normal(1, 5, C)), need_weights=need_weights)
     with pytest.raises(ValueError, match="cache holds keys"):
         attention("rela-g", C, 3)(normal(1, 2, C), cache=module.remember(normal(1, 5, C)))
+
+
+def test_gradients_of_queries_over_frozen_keys():
+    """The keys of a step need no gradient, and those of the steps before must still be there for the queries'."""
+    module = attention("relu", batch_first=True, num_kv_heads=1)
+    for parameter in (module.k_proj_weight, module.v_proj_weight, module.in_proj_bias):
+        parameter.requires_grad_(False)
+    x = normal(2, 5, module.embed_dim)
+    module(x, x, x, is_causal=True)[0].square().sum().backward()
+    wanted = module.q_proj_weight.grad.clone()
+    module.zero_grad()
+    cache = rela.KVCache()
+    parts = [module(part, part, part, is_causal=True, cache=cache)[0] for part in x.split(1, dim=1)]
+    torch.cat(parts, 1).square().sum().backward()
+    torch.testing.assert_close(module.q_proj_weight.grad, wanted)
