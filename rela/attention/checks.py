@@ -33,6 +33,8 @@ def check_like_queries(name: str, tensor: Tensor, q: Tensor, dims: str) -> None:
         raise ValueError(f"{name} has shape {shape(tensor)}; wanted {len(dims)} dimensions [{', '.join(dims)}]")
     if not tensor.is_floating_point():
         raise TypeError(f"{name} is {tensor.dtype}; wanted a floating point type")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} has layout {tensor.layout}; wanted a dense tensor")
     if tensor.dtype != q.dtype:
         raise TypeError(f"{name} is {tensor.dtype}; wanted {q.dtype}, as q")
     if tensor.device != q.device:

@@ -61,7 +61,7 @@ def plan_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
     try:
         key = key_of(q, k, v, options)
         plan = PLANS.get(key)
-    except (AttributeError, TypeError):  # no tensor, no number: the checks say which
+    except (AttributeError, TypeError, RuntimeError):  # no tensor, no dense one, no number: the checks say which
         return make_plan(q, k, v, options)
     if plan is None:
         plan = make_plan(q, k, v, options)

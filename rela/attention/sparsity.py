@@ -13,6 +13,7 @@ from rela.attention.kinds import Kind
 def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
     """The share of weights exactly zero among those a query may look at, for each head; weights are [B, H, T, S]."""
     check_four("weights", weights)
+    check_allowed(allowed, weights)
     if allowed is None:
         return (weights == 0).float().mean((0, 2, 3))
     counted = allowed.expand_as(weights)
@@ -22,6 +23,7 @@ def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
 def null_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
     """The share of queries with all weights zero, for each head; queries that may look nowhere do not count."""
     check_four("weights", weights)
+    check_allowed(allowed, weights)
     if allowed is None:
         return (weights == 0).all(-1).float().mean((0, 2))
     null = ((weights == 0) | ~allowed).all(-1)
@@ -41,6 +43,7 @@ def sparsity_penalty(scores: Tensor, target: float, allowed: Tensor | None = Non
     check_four("scores", scores)
     if not is_number(target) or not 0.0 <= target <= 1.0:
         raise ValueError(f"target sparsity is {target!r}; wanted a rate in [0, 1]")
+    check_allowed(allowed, scores)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     counted = torch.ones_like(scores) if allowed is None else allowed.expand_as(scores).to(scores.dtype)
     count = counted.sum((0, 2, 3)).clamp(min=1.0)
@@ -96,3 +99,16 @@ def check_four(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name} are a {type(tensor).__name__}; wanted a tensor [B, H, T, S]")
     if tensor.dim() != 4:
         raise ValueError(f"{name} have shape {shape(tensor)}; wanted [B, H, T, S]")
+
+
+def check_allowed(allowed: Tensor | None, of: Tensor) -> None:
+    """Refuse a mask for weights or scores `of` that is not boolean: of a number, `~` would be another number."""
+    if allowed is None:
+        return
+    if not isinstance(allowed, Tensor):
+        raise TypeError(f"allowed is a {type(allowed).__name__}; wanted a tensor")
+    if allowed.dtype != torch.bool:
+        raise TypeError(f"allowed is {allowed.dtype}; wanted bool, True where a query may look")
+    sizes = zip(allowed.shape[::-1], of.shape[::-1], strict=False)
+    if allowed.dim() > of.dim() or any(came not in (1, wanted) for came, wanted in sizes):
+        raise ValueError(f"allowed has shape {shape(allowed)}; wanted one that broadcasts to {shape(of)}")

@@ -448,3 +448,9 @@ def test_what_is_right_is_taken(given):
 
 def test_sentences_may_fill_all_tokens():
     assert packed(cu_queries=cu(0, 3, 6), cu_keys=cu(0, 3, 7), max_keys=4).isfinite().all()
+
+
+def test_a_sparse_tensor_is_refused_by_name():
+    q = torch.ones(1, 2, 3, 4)
+    with pytest.raises(TypeError, match=r"k has layout torch.sparse_coo; wanted a dense tensor"):
+        rela.attend(q, q.to_sparse(), q)

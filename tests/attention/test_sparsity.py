@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -183,3 +185,17 @@ def test_checkpointing_leaves_the_gradient_of_the_penalty(reentrant: bool):
     checkpoint(lambda y: module(y, y, y)[0], x, use_reentrant=reentrant)
     rela.collect_sparsity_penalty(module).backward()
     assert_close(module.threshold.grad, wanted)
+
+
+@pytest.mark.parametrize("rate", [rela.sparsity_rate, rela.null_rate])
+def test_rates_take_boolean_masks_alone(rate: Callable[..., torch.Tensor]):
+    """`~1` is -2, which counted every query that looks at something as one that does not."""
+    weights = torch.tensor([[[[0.0, 1.0], [1.0, 0.0]]]])
+    allowed = torch.ones(2, 2, dtype=torch.bool)
+    assert rate(weights, allowed).item() == rate(weights).item()
+    with pytest.raises(TypeError, match=r"allowed is torch.int64; wanted bool, True where a query may look"):
+        rate(weights, allowed.long())
+    with pytest.raises(TypeError, match="allowed is a list; wanted a tensor"):
+        rate(weights, allowed.tolist())
+    with pytest.raises(ValueError, match=r"allowed has shape \[3, 2\]; wanted one that broadcasts to"):
+        rate(weights, torch.ones(3, 2, dtype=torch.bool))
