@@ -65,6 +65,14 @@ def test_command_and_options_exist(page: str, line: str) -> None:
         assert field in to_dict(Config())[section], f"{page}: rela {line}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_command_is_broken_in_the_middle(page: Path) -> None:
+    """A line that begins with an option continues one that ends in a backslash; no backslash is within a line."""
+    for line in code_lines(page):
+        assert not line.startswith("--"), f"{page.name}: {line} has no command"
+        assert "\\ " not in line, f"{page.name}: {line} goes on after a backslash"
+
+
 def test_commands_were_found() -> None:
     pages = {page for page, _ in rela_commands()}
     assert {"README.md", "training.md", "translating.md", "analysis.md", "explorer.md", "data.md"} <= pages
