@@ -31,6 +31,10 @@ FOREIGN = {
 }
 """What some models' attention also does, and ours does not: as an argument, and as a module's attribute."""
 
+HIDDEN = -50.0
+"""A number that hides a key in a model's own mask, which is made for softmax: it leaves e⁻⁵⁰ of a weight. Models write
+the lowest number of a type, -10,000 (MarkupLM) or -100 beside a learned bias (Swin)."""
+
 
 class Attached(nn.Module):
     """What is added to an attention of `transformers`: the kind, its norm over the merged heads, θ."""
@@ -282,7 +286,7 @@ def forward(
     limits: dict[str, Any] = {"scale": scaling, "threshold": threshold}
     intervals = None if others.get("output_attentions") else intervals_on(attention_mask, query, key)
     if intervals is None:
-        limits |= {"mask": with_bias(attention_mask, bias), "causal": causal}
+        limits |= {"mask": with_bias(attention_mask, bias, ours.kind), "causal": causal}
     else:
         keys = intervals.keys
         key, value = key[:, :, :keys], value[:, :, :keys]
@@ -322,11 +326,12 @@ def among(indices: Tensor, mask: Tensor | None, keys: int) -> Tensor:
     return chosen & mask if mask.dtype == torch.bool else mask.masked_fill(~chosen, -torch.inf)
 
 
-def with_bias(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
+def with_bias(mask: Tensor | None, bias: Tensor | None, kind: Kind) -> Tensor | None:
     """One mask of a mask and of what a model adds to its scores (T5 the distance of two words)."""
     if mask is not None and mask.is_floating_point():
-        # The lowest number hides a key only from softmax: leaky relu, for one, would make a weight of it.
-        mask = mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, -torch.inf)
+        # Such a number hides a key only from a distribution: leaky relu, for one, would make a weight of it.
+        hidden = torch.finfo(mask.dtype).min / 2 if kind.is_distribution else HIDDEN
+        mask = mask.masked_fill(mask <= hidden, -torch.inf)
     if mask is None or bias is None:
         return bias if mask is None else mask
     return bias.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else bias + mask

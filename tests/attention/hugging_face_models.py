@@ -142,6 +142,7 @@ MORE_READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "esm": ("EsmModel", {**STACK, "position_embedding_type": "rotary"}),
     "eurobert": ("EuroBertModel", GROUPED),
     "layoutlm": ("LayoutLMModel", STACK),
+    "markuplm": ("MarkupLMModel", STACK),
     "mobilebert": ("MobileBertModel", {**STACK, "embedding_size": 16, "intra_bottleneck_size": 16}),
     "modernbert": ("ModernBertModel", {**STACK, "local_attention": 4, "global_attn_every_n_layers": 2}),
     "nomic_bert": ("NomicBertModel", STACK),

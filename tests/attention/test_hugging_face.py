@@ -336,3 +336,27 @@ def test_exchanges_are_undone_the_last_first_and_once():
         second.undo()  # which has nothing left to do
         first.undo()
         torch.testing.assert_close(model(IDS).logits, before)
+
+
+@pytest.mark.parametrize("kind", ["rela-g", "rela-g-leaky", "rela-g-gelu"])
+def test_padding_that_a_model_hides_by_a_finite_number(kind: str):
+    """MarkupLM adds -10,000, of which leaky relu would make a weight of -100."""
+    model = family("markuplm")
+    rela.replace_attention(model, kind)
+    ids = torch.arange(2, 16).view(2, 7)
+    kept = torch.ones_like(ids)
+    kept[1, 4:] = 0
+    with torch.no_grad():
+        first = model(input_ids=ids, attention_mask=kept)[0]
+        second = model(input_ids=torch.where(kept == 0, 20, ids), attention_mask=kept)[0]
+    assert torch.equal(first[kept == 1], second[kept == 1])
+
+
+def test_windows_that_a_model_hides_by_a_finite_number():
+    """Swin adds -100 and a learned bias: a shifted window looks at no part of the picture that wrapped around."""
+    model = family("swin", image_size=16, depths=[2], window_size=4)
+    rela.replace_attention(model, "leaky_relu")
+    with torch.no_grad():
+        weights = model(torch.ones(1, 3, 16, 16), output_attentions=True).attentions[-1]
+    assert (weights == 0).any()
+    assert weights.min() > -0.5
