@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rela.files import read_all
+from rela.markup.android import add_android, escape_android, is_android
 from rela.markup.entities import add_escaped, add_markdown, add_plain, escape
 from rela.markup.gettext_files import gettext_document
 from rela.markup.html_files import html_tokens
@@ -25,7 +26,8 @@ def html_document(text: str) -> Document:
 
 
 def xml_document(text: str) -> Document:
-    return Document([Block(list(parts_of(xml_tokens(text), add_escaped)))], escape)
+    add_text, written = (add_android, escape_android) if is_android(text) else (add_escaped, escape)
+    return Document([Block(list(parts_of(xml_tokens(text), add_text)))], written)
 
 
 def markdown_document(text: str) -> Document:

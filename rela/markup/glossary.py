@@ -53,7 +53,7 @@ class Glossary:
             return passage
         pattern = self.pattern
 
-        def add_text(builder: PassageBuilder, text: str) -> None:
+        def add_text(builder: PassageBuilder, text: str, following: str) -> None:
             at = 0
             for match in pattern.finditer(text):
                 builder.add_text(text[at : match.start()])
@@ -61,7 +61,7 @@ class Glossary:
                 builder.add_text(match.group())
                 translation = self.translation(match.group())
                 before = start == 0 or builder.text[start - 1].isspace()
-                behind = text[match.end() : match.end() + 1]
+                behind = text[match.end() : match.end() + 1] or following
                 after = not behind or behind.isspace()
                 mark = Mark(start, len(builder.text), "", "", translation, before, after, is_word=True)
                 builder.open[-1].children.append(mark)

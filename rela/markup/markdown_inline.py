@@ -16,6 +16,7 @@ INLINE = re.compile(
     | (?P<image>!\[[^\]]*\](?:{DESTINATION}|\[[^\]]*\]))
     | (?P<note>\[[\^!][^\]\s]{{1,99}}\])                       # [^1], [!NOTE]
     | (?P<comment><!--.{{0,2000}}?-->)
+    | (?P<kept><(?P<element>code|kbd|samp|var)\b[^<>]*>.{{0,2000}}?</(?P=element)>)
     | (?P<address><(?:https?://|mailto:|[\w.+-]+@)[^<>\s]*>)
     | (?P<tag></?[A-Za-z][^<>]*>)
     | (?P<escaped>\\[\\`*_{{}}\[\]()\#+.!|~<>$-])

@@ -62,9 +62,12 @@ class PassageBuilder:
     def __init__(self) -> None:
         self.text = ""
         self.open = [Open(0, "")]
+        self.has_space = False
 
     def add_text(self, text: str) -> None:
-        self.text += text
+        """Text; behind a word that is left out between two spaces, its first space is left out too."""
+        self.text += text[1:] if self.has_space and text.startswith(" ") else text
+        self.has_space = self.has_space and not text
 
     def add_word(self, raw: str, behind: str, is_space: bool = False) -> None:
         """A placeholder or an image: written again like a word, with a space on the sides where one stands here.
@@ -78,6 +81,7 @@ class PassageBuilder:
         mark = Mark(at, at, raw, "", None, *((False, False) if instead else apart), instead, is_word=True)
         self.open[-1].children.append(mark)
         self.text += " " if instead else ""
+        self.has_space = before == behind == " " and not instead
 
     def add_opening(self, raw: str, if_empty: str | None = None) -> None:
         self.open.append(Open(len(self.text), raw, if_empty))

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rela.evaluation.link_files import Link
-from rela.markup.passages import Mark, Passage
+from rela.markup.passages import Mark, Passage, all_marks
 
 CLOSING = frozenset(".,;:!?)]}…%’”»")
 """What follows a word without a space."""
+PAIRS = re.compile(r"""\"\"|''|``|\(\)|\[\]|“”|„“|«»|»«|‘’|‚‘""")
+"""Quotation marks and brackets around nothing."""
 WORD = re.compile(r"\S+")
 Escape = Callable[[str], str]
 
@@ -73,20 +75,37 @@ class Placing:
             last = min(max(last, first), end)
             written += self.escape(self.target[at:first])
             at = last
-            if mark.is_word:
+            if mark.is_word or (first == last and holds_text(mark)):
                 written, at = self.write_word(mark, written, first, last, end)
-            elif first == last and mark.if_empty is not None:
-                written += mark.if_empty + self.write(mark.children, first, last)
             else:
-                written += mark.before + self.write(mark.children, first, last) + mark.after
+                written += self.write_inside(mark, first, last)
         return written + self.escape(self.target[at:end])
+
+    def write_inside(self, mark: Mark, first: int, last: int) -> str:
+        """A mark around target characters first … last, or what stands in their place."""
+        if mark.instead is not None:
+            return mark.before + self.escape(mark.instead) + mark.after
+        inside = self.write(mark.children, first, last)
+        empty = first == last and mark.if_empty is not None
+        return f"{mark.if_empty}{inside}" if empty else mark.before + inside + mark.after
+
+    def spaces(self, mark: Mark) -> tuple[bool, bool]:
+        """Whether a space stood before a mark, and behind it; a placeholder alone in a tag knows that for the tag."""
+        inside = [mark, *all_marks(mark.children)]
+        before = not mark.is_word and self.source[max(mark.start - 1, 0) : mark.start].isspace()
+        after = not mark.is_word and self.source[mark.end : mark.end + 1].isspace()
+        return (
+            before or any(one.space_before for one in inside if one.start == mark.start),
+            after or any(one.space_after for one in inside if one.end == mark.end),
+        )
 
     def write_word(self, mark: Mark, written: str, first: int, last: int, end: int) -> tuple[str, int]:
         """The text so far with a placeholder or term behind it, set apart by spaces as it was, and where to go on."""
         covers = last > first
-        if mark.space_before and written and not written[-1].isspace() and not covers:
+        space_before, space_after = self.spaces(mark)
+        if space_before and written and not written[-1].isspace() and not covers:
             written += " "
-        written += mark.before + ("" if mark.instead is None else self.escape(mark.instead)) + mark.after
+        written += self.write_inside(mark, first, last)
         following = self.target[last : last + 1] if last < end else ""
         if mark.instead_of_space and following == " ":
             return written, last + 1
@@ -94,7 +113,7 @@ class Placing:
             self.source[mark.end :].lstrip().startswith(following)
         )  # a space stood before this mark of the source
         apart = following and not following.isspace() and (tokenised or following not in CLOSING)
-        return written + (" " if mark.space_after and apart and not covers else ""), last
+        return written + (" " if space_after and apart and not covers else ""), last
 
     def place(self, mark: Mark) -> tuple[int, int]:
         """Target characters that a mark belongs around; a point has an empty range."""
@@ -117,7 +136,20 @@ class Placing:
         start, end = self.target_words[first], self.target_words[last]
         inside_left = mark.start > left.start or mark.instead is not None
         inside_right = mark.end < right.end or mark.instead is not None
-        return start.core_start if inside_left else start.start, end.core_end if inside_right else end.end
+        if right.core_end == right.end and len(covered) < len(self.source_words):  # a comma that the target alone has
+            inside_right = inside_right or set(self.target[end.core_end : end.end]) <= CLOSING
+        first_place = self.within(mark.start, left, start)
+        last_place = self.within(mark.end, right, end)
+        return (
+            first_place or (start.core_start if inside_left else start.start),
+            last_place or (end.core_end if inside_right else end.end),
+        )
+
+    def within(self, place: int, source: Word, target: Word) -> int | None:
+        """Where a place between letters of a source word is in a target word that is the same: H<sub>2</sub>O."""
+        between = source.core_start < place < source.core_end
+        cores = self.source[source.core_start : source.core_end], self.target[target.core_start : target.core_end]
+        return target.core_start + place - source.core_start if between and cores[0] == cores[1] else None
 
     def segment(self, covered: set[int]) -> tuple[int, int] | None:
         """The run of target words that holds most words linked to the covered ones and fewest linked to others."""
@@ -145,20 +177,27 @@ class Placing:
         close = mark.start > 0 and not self.source[mark.start - 1].isspace()
         if not self.target_words or (not after and not close):
             return len(self.target)
-        if not any(map(str.isalnum, self.source[mark.end :])) and mark.is_word:
+        if (inside := self.in_pair(mark)) is not None:
+            return inside
+        if not any(map(str.isalnum, self.source[mark.end :])) and (mark.is_word or holds_text(mark)):
             return self.before_punctuation(len("".join(self.source[mark.end :].split())))
         if not before:
             return 0 if mark.start == 0 else self.target_words[0].start
         for i in [*before[-1:], *after[:1]] if close else [*after[:1], *before[-1:]]:
             if self.linked[i]:
-                is_after = bool(after) and i == after[0]
-                return (
-                    self.target_words[self.linked[i][0]].start
-                    if is_after
-                    else self.target_words[self.linked[i][-1]].core_end
-                )
+                if after and i == after[0]:
+                    return self.target_words[self.linked[i][0]].start
+                word = self.target_words[self.linked[i][-1]]
+                return word.end if close and mark.start > words[i].core_end else word.core_end
         share = len(before) / len(words)
         return self.target_words[min(round(share * len(self.target_words)), len(self.target_words) - 1)].start
+
+    def in_pair(self, mark: Mark) -> int | None:
+        """The place between two quotation marks or brackets of the target, for what stood alone between such two."""
+        around = [match.start() + 1 for match in PAIRS.finditer(self.source)]
+        empty = [match.start() + 1 for match in PAIRS.finditer(self.target)]
+        fits = mark.start in around and len(around) == len(empty)
+        return empty[around.index(mark.start)] if fits else None
 
     def before_punctuation(self, count: int) -> int:
         """The position before the last `count` characters of the target, as far as they are punctuation."""
@@ -166,3 +205,8 @@ class Placing:
         while count and at and not self.target[at - 1].isalnum() and not self.target[at - 1].isspace():
             at, count = at - 1, count - 1
         return at
+
+
+def holds_text(mark: Mark) -> bool:
+    """Whether something to read is written where a mark covers no word: a placeholder inside, or its own text."""
+    return bool(mark.if_empty) or any(child.is_word or holds_text(child) for child in mark.children)

@@ -28,7 +28,9 @@ PLACEHOLDER = re.compile(
     | %%
     | </?[A-Za-z][^<>]{0,300}>                              # a tag in plain text
     | (?<![\w\#@])[\#@]\w+                                 # #tag, @name
-    | [^\W_]+(?:_+[^\W_]+)+                                        # a_name
+    | (?<![\w:]):[a-z][a-z0-9_+-]*:(?![\w:])               # :smile:
+    | (?<!\w)[A-Za-z]:\\[^\s<>"|*?]*[^\s<>"|*?.,;:!)]      # C:\a\b.txt
+    | [^\W_]+(?:_+[^\W_]+)+(?:\.[A-Za-z0-9]{1,5}(?!\w))?   # a_name, a_name.txt
     | [<>{}|\\^~=*\#_©®™±×÷←-⇿•§¶]+                         # symbols
     """
     + f"| {EMOJI}",
@@ -49,11 +51,11 @@ def all_copied(source: str, target: str) -> bool:
 def hide_placeholders(passage: Passage, escape: Escape = str) -> Passage:
     """The passage without its placeholders in the text: each has become a mark, to be put back by the links."""
 
-    def add_text(builder: PassageBuilder, text: str) -> None:
+    def add_text(builder: PassageBuilder, text: str, following: str) -> None:
         at = 0
         for match in PLACEHOLDER.finditer(text):
             builder.add_text(text[at : match.start()])
-            builder.add_word(escape(match.group()), text[match.end() : match.end() + 1])
+            builder.add_word(escape(match.group()), text[match.end() : match.end() + 1] or following)
             at = match.end()
         builder.add_text(text[at:])
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 
 from rela.markup.passages import Mark, Open, Passage, PassageBuilder
 
-AddText = Callable[[PassageBuilder, str], None]
-"""Adds a stretch of text that no mark begins or ends in to a builder, as text, points and pairs."""
+AddText = Callable[[PassageBuilder, str, str], None]
+"""Adds a stretch of text that no mark begins or ends in to a builder, as text, points and pairs.
+
+The second string is the character of the passage that follows the stretch, whatever tag stands between them.
+"""
 
 
 def rebuild(passage: Passage, add_text: AddText) -> Passage:
@@ -22,7 +25,7 @@ def add_all(builder: PassageBuilder, text: str, marks: Sequence[Mark], start: in
     """Add characters start … end of a text with these marks among them."""
     at = start
     for mark in marks:
-        add_text(builder, text[at : mark.start])
+        add_text(builder, text[at : mark.start], text[mark.start : mark.start + 1])
         first = len(builder.text)
         builder.open.append(Open(first, ""))
         if mark.instead is None:
@@ -33,4 +36,4 @@ def add_all(builder: PassageBuilder, text: str, marks: Sequence[Mark], start: in
         moved = dataclasses.replace(mark, start=first, end=len(builder.text), children=children)
         builder.open[-1].children.append(moved)
         at = mark.end
-    add_text(builder, text[at:end])
+    add_text(builder, text[at:end], text[end : end + 1])

@@ -10,6 +10,7 @@ from rela.markup.tokens import Block, Document, Part, parts_of, split_lines
 
 TIMES = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+.*$")
 TAG = re.compile(r"<[^<>]*>")
+DASH = re.compile(r"\A\s*(?:[-–—]\s*)?")
 
 
 def subtitle_document(text: str) -> Document:
@@ -41,8 +42,11 @@ def cue_blocks(lines: list[str]) -> list[str | Block]:
     contents = [line.rstrip("\r\n") for line in lines]
     ending = lines[-1][len(contents[-1]) :]
     newline = lines[0][len(contents[0]) :]
-    parts: list[Part] = list(parts_of(tagged_tokens(" ".join(contents)), add_plain))
-    return [Block(parts, lambda text: break_lines(text, len(lines), newline)), ending]
+    text = " ".join(contents)
+    rest = DASH.sub("", text, count=1)
+    dash = text.removesuffix(rest)
+    parts: list[Part] = list(parts_of(tagged_tokens(rest), add_plain))
+    return [dash, Block(parts, lambda text: break_lines(text, len(lines), newline)), ending]
 
 
 def break_lines(text: str, count: int, newline: str) -> str:

@@ -103,7 +103,8 @@ def make_passage(run: Sequence[Token], add_text: AddText) -> Passage:
         elif token.kind == CLOSE:
             builder.add_closing(token.raw)
         else:  # an image, code: a word that is not translated
-            behind = run[index + 1].raw[:1] if index + 1 < len(run) else ""
+            others = (run[after] for after in range(index + 1, len(run)))
+            behind = next((other.raw[:1] for other in others if other.kind not in (OPEN, CLOSE)), "")
             builder.add_word(token.raw, behind if behind != "<" else ".")
     return builder.finish()
 

@@ -85,7 +85,7 @@ class Tokeniser:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         element = Element(self.open[-1] if self.open else None)
         self.open.append(element)
-        kept = name in UNTOUCHED or attributes.get("translate") == "no"
+        kept = name in UNTOUCHED or attributes.get("translate") == "no" or attributes.get("translatable") == "false"
         self.note("keep-point" if kept else OPEN, name, element)
 
     def end(self, name: str) -> None:

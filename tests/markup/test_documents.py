@@ -177,6 +177,27 @@ def test_xml_stays_well_formed():
         parse_document("<a><b></a>", "xml")
 
 
+RESOURCES = r"""<?xml version="1.0" encoding="utf-8"?>
+<!-- screen --><resources xmlns:xliff="urn:x">
+    <string name="app" translatable="false">The app</string>
+    <string name="a">Don\'t eat the \"dog\".\nIt is \u00e4 big\@ A &amp; B</string>
+    <string name="b">by <xliff:g id="n">%1$s</xliff:g> today</string>
+    <plurals name="c"><item quantity="one">%d dog</item></plurals>
+</resources>
+"""
+
+
+def test_resources_of_android_keep_their_escapes():
+    assert identity(RESOURCES, "xml") == RESOURCES.replace(r"\u00e4", "ä")
+    document = parse_document(RESOURCES, "xml")
+    assert document.passages[0].text == 'Don\'t eat the "dog". It is ä big A & B'
+    assert "The app" not in [passage.text for passage in document.passages]
+    translated = translate_document(RESOURCES, "xml", passages())
+    assert not re.search(r"(?<!\\)['\"]", "".join(ElementTree.fromstring(translated).itertext()))
+    for kept in (r"\n", r"\@", "%1$s", "%d"):
+        assert translated.count(kept) == 1
+
+
 def test_what_is_kept_in_xml_ends_where_its_element_does():
     text = "<d><p translate='no'>Stays <b>x</b></p><code>a b</code>\n<p/><p>The dog</p></d>"
     assert [passage.text for passage in parse_document(text, "xml").passages] == ["The dog"]
@@ -271,6 +292,8 @@ def test_what_is_no_prose_stays_in_markdown():
     assert [passage.text for passage in document.passages] == ["A dog:", "A second paragraph."]
     assert identity(KEPT_MARKDOWN, "md") == KEPT_MARKDOWN
     assert identity("the $a * b * c$ dog[^1] <!-- c --> eats\n\n[^1]: A note.\n", "md").count("$a * b * c$") == 1
+    assert identity("Press <kbd>Ctrl</kbd>+<kbd>C</kbd> now\n", "md") == "Press <kbd>Ctrl</kbd>+<kbd>C</kbd> now\n"
+    assert prose_of("a <code>dog</code> b <var x='y'>the *cat*</var> c") == ["a b c"]
     assert prose_of("> one dog\n> sleeps\n>\n> two") == ["one dog sleeps", "two"]
     assert prose_of("Dog\n: an animal\n\n[^1]: A note.") == ["Dog", "an animal", "A note."]
     assert prose_of("text\nName | Age\n--- | ---\ndog | 3\ncat | 4\n\nend") == [
@@ -308,6 +331,7 @@ def test_subtitles_keep_times_and_lines():
     assert times.findall(translated) == times.findall(SUBTITLES)
     assert translated.count("<i>") == translated.count("</i>") == 1
     assert len(translated.splitlines()) <= len(SUBTITLES.splitlines())
+    assert re.findall("^(?:- |– )", translated, re.MULTILINE) == ["- ", "- "]
 
 
 CATALOGUE = r"""# Translators

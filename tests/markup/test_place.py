@@ -65,6 +65,29 @@ def test_a_space_before_punctuation_stays_if_it_was_there():
     assert placed("a dog <img>.", "ein Hund.", "0-0 1-1") == "ein Hund <img>."
 
 
+def test_a_comma_that_the_target_alone_has_stays_outside():
+    assert placed("Click <b>here</b> to go", "Hier, um zu gehen", "1-0 2-1 3-3") == "<b>Hier</b>, um zu gehen"
+
+
+def test_a_tag_inside_a_word_stays_inside_it_where_the_word_is_copied():
+    assert placed("H<sub>2</sub>O, and", "und H2O,", "0-1 1-0") == "und H<sub>2</sub>O,"
+    assert placed("CO<sub>2</sub> falls", "CO2 sinkt", "0-0 1-1") == "CO<sub>2</sub> sinkt"
+    assert placed("the 5<sup>th</sup> dog", "der fünfte Hund", "0-0 1-1 2-2") == "der <sup>fünfte</sup> Hund"
+
+
+def test_a_tag_around_an_image_is_set_apart_as_it_was():
+    link = "<a><img></a>"
+    assert placed(f"see {link} or this", "siehe dies", "0-0 2-1") == f"siehe {link} dies"
+    assert placed(f"see {link} or this", "oder dies", "1-0 2-1") == f"{link} oder dies"
+    assert placed(f"see {link}.", "siehe.", "0-0") == f"siehe {link}."
+    assert placed(f"<i>see</i> {link}now", "siehe nun", "0-0 1-1") == f"<i>siehe</i> {link}nun"
+
+
+def test_what_stands_alone_between_quotation_marks_stays_there():
+    assert placed('a "<img>" b', 'A b "" B', "0-0 2-3") == 'A b "<img>" B'
+    assert placed("a (<img>) [<i></i>] b", "A () [] B", "0-0 3-3") == "A (<img>) [<i></i>] B"
+
+
 def test_text_is_escaped_and_tags_are_not():
     assert placed('a <b title="x&lt;y">b</b>', "A<&B", "1-0") == '<b title="x&lt;y">A&lt;&amp;B</b>'
 

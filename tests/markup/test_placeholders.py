@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rela.markup.documents import parse_document
 from rela.markup.passages import Passage
 from rela.markup.place import place_marks
 from rela.markup.placeholders import all_copied, find_placeholders, hide_placeholders
@@ -21,6 +22,8 @@ from rela.markup.placeholders import all_copied, find_placeholders, hide_placeho
         ("5 < 6, a * b = {c d} © → #now @me", ["<", "*", "=", "{", "}", "©", "→", "#now", "@me"]),
         ('<a href="x y">one</a> 5 < 6', ['<a href="x y">', "</a>", "<"]),
         ("the file_name of R&D in C", ["file_name"]),
+        (r"a_b.txt, (c_d.e). In C:\a b:\x\y.txt, not 12:a:b", ["a_b.txt", "c_d.e", r"C:\a", r"b:\x\y.txt"]),
+        (":smile: or :+1 : at 10:30:15", [":smile:"]),
         ("You have {n, plural, one {# dog} other {{n} dogs}}!", ["{n, plural, one {# dog} other {{n} dogs}}"]),
     ],
 )
@@ -30,8 +33,21 @@ def test_what_is_found(text, wanted):
 
 def test_hidden_placeholders_come_back_by_their_neighbours():
     passage = hide_placeholders(Passage("Delete %s files, {name}!"))
-    assert passage.text == "Delete  files, !"
+    assert passage.text == "Delete files, !"
     assert place_marks(passage, "Dateien löschen, !", [(0, 1), (1, 0)]) == "%s Dateien löschen, {name}!"
+
+
+def test_a_placeholder_beside_a_tag_is_set_apart_as_it_was():
+    (found,) = parse_document("to <b>{x}</b> or {y}<i>this</i>", "html").passages
+    passage = hide_placeholders(found)
+    assert place_marks(passage, "zu dies", [(0, 0), (2, 1)]) == "zu <b>{x}</b> {y}<i>dies</i>"
+
+
+def test_no_space_is_added_around_a_placeholder_between_sentences():
+    passage = hide_placeholders(Passage("A dog. {x} A cat. 😀 😀"))
+    assert passage.text == "A dog. A cat. "
+    links = [(i, i) for i in range(4)]
+    assert place_marks(passage, "Ein Hund. Eine Katze. ", links) == "Ein Hund. {x} Eine Katze. 😀 😀"
 
 
 def test_copied_means_each_as_often():
