@@ -45,7 +45,11 @@ FIELDS = {
     },
     "target": {"type": "string", "description": "Code of the target language.", "example": "de"},
     "format": {"type": "string", "enum": ["text", "html"], "description": "html keeps tags in their places."},
-    "alternatives": {"type": "integer", "minimum": 0, "description": "Further translations of each text."},
+    "alternatives": {
+        "type": "integer",
+        "minimum": 0,
+        "description": "Further translations of each text, at most; none with format html.",
+    },
     "api_key": {"type": "string", "description": "Where the server wants one."},
 }
 
@@ -168,8 +172,6 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
     if (kind := as_text(fields, "format", "text")) not in ("text", "html"):
         raise Refused(f"format is {kind[:40]!r}; wanted text or html")
     alternatives = as_number(fields, "alternatives", settings.max_beam - 1)
-    if alternatives and kind == "html":
-        raise Refused(f"alternatives is {alternatives}; wanted 0 with format html")
     models.find(None, None if source == "auto" else source, target)
     check_texts(texts, settings)
     detected = await detect_sources(models, texts, target, kind) if source == "auto" else []
@@ -183,7 +185,7 @@ async def answer(models: ServedModels, settings: ServerSettings, fields: dict[st
         else:
             answers = await translate_from(models.find(None, language, target), asked, kind, alternatives)
         for index, best in zip(indices, answers, strict=True):
-            found[index] = best
+            found[index] = list(dict.fromkeys(best))  # two segmentations of one text may both be found
     answered: dict[str, Any] = {"translatedText": [best[0] for best in found] if several else found[0][0]}
     if alternatives:
         answered["alternatives"] = [best[1:] for best in found] if several else found[0][1:]
@@ -283,7 +285,8 @@ def texts_of(fields: dict[str, Any]) -> tuple[list[str], bool]:
 
 def as_text(fields: dict[str, Any], name: str, default: str | None = None) -> str:
     """A field that has to be a text."""
-    value = fields.get(name, default)
+    value = fields.get(name)
+    value = default if value in (None, "") and default is not None else value  # as LibreTranslate takes them
     if not isinstance(value, str):
         raise Refused(f"{name} is missing, or no text")
     return value
