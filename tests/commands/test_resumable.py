@@ -115,21 +115,22 @@ def test_resume_needs_a_file(fails, model, texts):
 
 @pytest.mark.campaign
 def test_killed_runs_go_on(model, texts):
-    """SIGKILL at random moments, again and again, until one run ends."""
-    (texts / "long.en").write_text("\n".join(SOURCES * 60) + "\n", encoding="utf-8")
-    out = texts / "out.de"
+    """SIGKILL, twice at most, when a record of finished lines has been written; then one run ends."""
+    (texts / "long.en").write_text("\n".join(SOURCES * 400) + "\n", encoding="utf-8")
+    out, record = texts / "out.de", texts / "out.de.partial.json"
     line = ["translate", model, texts / "long.en", "--window", 20, "--beam", 1, "--resume", "--out", out]
     command = [sys.executable, "-m", "rela", *map(str, line)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     kills = 0
     while not out.exists():
-        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
-            deadline = time.monotonic() + 5 + kills  # later each time, so that it ends
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-    wanted = Translator.load(model, "cpu").translate(SOURCES, beam=1) * 60
+        with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+            before = record.read_bytes() if record.exists() else b""
+            while process.poll() is None and kills < 2:
+                if record.exists() and record.read_bytes() != before:
+                    process.send_signal(signal.SIGKILL)
+                    kills += 1
+                    break
+                time.sleep(0.001)
+    wanted = Translator.load(model, "cpu").translate(SOURCES, beam=1) * 400
     assert out.read_text(encoding="utf-8").splitlines() == wanted
     assert kills > 0
