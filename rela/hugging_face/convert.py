@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,8 @@ def to_hugging_face(folder: str | Path, out: str | Path) -> Path:
         except SafetensorError as error:  # what a full disk comes as
             raise OSError(f"{out} could not be written: {error}") from None
         tokenizer.save_pretrained(fresh)
+        for file in fresh.glob("*.safetensors"):
+            shutil.copymode(fresh / THEIR_CONFIG, file)  # safetensors 0.8 lets the owner alone read it
         for card in (folder / CARD, out / CARD):
             if card.is_file():
                 (fresh / CARD).write_bytes(read_part(card))

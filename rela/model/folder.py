@@ -89,7 +89,10 @@ def save_weights(weights: dict[str, Tensor], path: Path, subwords: bytes | None 
     metadata = None if subwords is None else {SUBWORDS_HASH: hashlib.sha256(subwords).hexdigest()}
     try:
         if is_utf8(path):
+            path.touch()
+            mode = path.stat().st_mode
             save_file(tensors, path, metadata)
+            path.chmod(mode)  # safetensors 0.8 writes files that their owner alone may read
         else:
             path.write_bytes(save(tensors, metadata))
     except SafetensorError as error:  # also what a full disk comes as

@@ -45,6 +45,7 @@ def test_there_and_back_is_the_same_folder(folders: tuple[Path, Path], tmp_path:
     from_hugging_face(theirs, tmp_path / "back")
     for file in ours.iterdir():
         assert (tmp_path / "back" / file.name).read_bytes() == file.read_bytes(), file.name
+    assert len({file.stat().st_mode for file in theirs.iterdir()}) == 1, "who may read one may read all"
 
 
 def test_nothing_but_an_earlier_conversion_is_replaced(folders: tuple[Path, Path], tmp_path: Path):

@@ -49,6 +49,10 @@ def test_what_is_written_is_read_back(tmp_path, options):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
+def test_whoever_may_read_the_configuration_may_read_the_weights(folder):
+    assert len({file.stat().st_mode for file in folder.iterdir()}) == 1
+
+
 def test_tied_weights_are_stored_once(folder):
     weights = load_file(folder / WEIGHTS)
     assert [name for name in weights if "table" in name or "output" in name] == ["source_embedding.table.weight"]
