@@ -81,5 +81,7 @@ def grouped_product(a: Tensor, b: Tensor) -> Tensor:
     groups = b.size(1)
     if heads == groups:
         return a @ b
+    if torch.compiler.is_exporting():  # the sizes below make torch.export ask for a length that is not open
+        return (a.unflatten(1, (groups, heads // groups)) @ b.unsqueeze(2)).flatten(1, 2)
     together = a.reshape(batch, groups, heads // groups * rows, inner) @ b
     return together.view(batch, heads, rows, b.size(-1))

@@ -208,3 +208,21 @@ def test_autocast_takes_half_inputs_beside_float32_parameters():
         module(x, x, x)
     with torch.autocast("cpu", torch.bfloat16):
         assert module(x, x, x)[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("kind", ["relu", "softmax"])
+def test_export_of_grouped_heads_over_any_length(kind: str):
+    """Four query heads over two key heads, with a mask: as in most Hugging Face decoders."""
+
+    class Attend(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return rela.attend(*(x.transpose(1, 2) for x in (q, k, v)), kind=kind, mask=mask)
+
+    def inputs(length: int) -> tuple[torch.Tensor, ...]:
+        q, k = normal(2, length, 4, 6), normal(2, length, 2, 6)
+        return q, k, k + 1.0, torch.ones(2, 1, length, length, dtype=torch.bool).tril()
+
+    t = torch.export.Dim("t", min=2, max=32)
+    sizes = ({1: t}, {1: t}, {1: t}, {2: t, 3: t})
+    program = torch.export.export(Attend(), inputs(7), dynamic_shapes=sizes, strict=False).module()
+    assert_close(program(*inputs(11)), Attend()(*inputs(11)))
