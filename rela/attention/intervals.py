@@ -27,6 +27,8 @@ class Intervals(NamedTuple):
     window: tuple[int | None, int | None] | None
     shape: tuple[int, ...]
     """Of the mask: [B, 1, T, S]."""
+    version: int = 0
+    """Of the mask: what changes it in place counts it up."""
 
 
 class Pattern(NamedTuple):
@@ -145,13 +147,20 @@ def with_intervals(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | N
         return mask
     if arguments["q_length"] < arguments["kv_length"]:
         mask = mask.contiguous()  # `generate` asks for this, and would get a copy without the attribute
-    setattr(mask, ATTRIBUTE, found)
+    setattr(mask, ATTRIBUTE, found._replace(version=version_of(mask)))
     return mask
 
 
 def intervals_on(mask: Tensor | None, query: Tensor, key: Tensor) -> Intervals | None:
     """The intervals of a mask as it was made, for these queries and keys."""
     found = getattr(mask, ATTRIBUTE, None)
-    if found is None or found.shape != (query.size(0), 1, query.size(2), key.size(2)):
+    if mask is None or found is None or found.shape != (query.size(0), 1, query.size(2), key.size(2)):
+        return None
+    if not torch.compiler.is_compiling() and found.version != version_of(mask):
         return None
     return found
+
+
+def version_of(mask: Tensor) -> int:
+    """How often a tensor was changed in place; those of inference mode do not count."""
+    return 0 if mask.is_inference() else mask._version

@@ -86,6 +86,10 @@ def test_a_changed_mask_is_not_taken_for_its_intervals():
     assert intervals.intervals_on(mask, query[:, :, :6], key) is None
     for changed in (mask.clone(), mask[:, :, 1:], ~mask, mask & True, mask.detach()):
         assert intervals.intervals_on(changed, query, key) is None
+    written = mask.clone()
+    assert intervals.intervals_on(intervals.with_intervals(written, sizes), query, key) is not None
+    written[:, :, :, 3] = False
+    assert intervals.intervals_on(written, query, key) is None
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "bert", "marian", "t5", "gemma3"])
