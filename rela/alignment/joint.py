@@ -101,7 +101,7 @@ def encode_sides(
     forward: Translator, backward: Translator, source: str, target: str, tokenised: bool
 ) -> tuple[Encoded, Encoded]:
     """The source as the forward model reads it and the target as the backward model does."""
-    return encode(forward, source, target, tokenised)[0], encode(backward, target, source, tokenised)[0]
+    return encode(forward, source, "", tokenised)[0], encode(backward, target, "", tokenised)[0]
 
 
 def encoder_states(translator: Translator, sides: Sequence[Encoded]) -> tuple[Tensor, Tensor]:

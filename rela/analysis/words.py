@@ -59,9 +59,9 @@ def merge_subwords(weights: Tensor, queries: Sequence[str], keys: Sequence[str])
     the side that looks (the target). A row that sums to one keeps doing so, and a word's weight is zero only if
     every piece's is.
     """
-    query_word = torch.tensor(word_index(queries), dtype=torch.long, device=weights.device)
-    key_word = torch.tensor(word_index(keys), dtype=torch.long, device=weights.device)
-    T, S = len(words(queries)), len(words(keys))
+    indices = word_index(queries), word_index(keys)
+    query_word, key_word = (torch.tensor(index, dtype=torch.long, device=weights.device) for index in indices)
+    T, S = (index[-1] + 1 if index else 0 for index in indices)
     exact = weights.double()  # so that the order in which a GPU adds leaves no trace in the result
     summed = exact.new_zeros(*exact.shape[:-1], S).index_add_(-1, key_word, exact)
     summed = exact.new_zeros(*exact.shape[:-2], T, S).index_add_(-2, query_word, summed)
