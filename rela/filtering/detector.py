@@ -13,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from rela.decoding.directions import check_opposite
 from rela.decoding.even_packing import IdPair
 from rela.decoding.translate import PairTooLong, Translator
 from rela.files import read_json, write_text
-from rela.filtering.features import PairView, feature_names, view_pairs
+from rela.filtering.features import LATER, PairView, feature_names, view_pairs
 from rela.filtering.fingerprint import model_fingerprint
 from rela.filtering.noise import Pair
 from rela.model.folder import ModelFolderError
@@ -196,7 +196,10 @@ def detector_for(forward: Translator, backward: Translator | None) -> Detector |
     detector = found.get("alone" if backward is None else "both")
     if detector is None:
         return None
-    if detector.names != names_of(forward, backward):
+    names = names_of(forward, backward)
+    if detector.names == tuple(name for name in names if name.removeprefix("reverse ") not in LATER):
+        detector = with_names(detector, names)
+    if detector.names != names:
         raise ModelFolderError(
             f"{forward.folder}/{DETECTOR} was made for another model; run rela check --calibrate again"
         )
@@ -205,6 +208,23 @@ def detector_for(forward: Translator, backward: Translator | None) -> Detector |
             f"{forward.folder}/{DETECTOR} was made with another reverse model; run rela check --calibrate again"
         )
     return detector
+
+
+def with_names(detector: Detector, names: tuple[str, ...]) -> Detector:
+    """The same detector for more features, those it does not know without weight."""
+    places = {name: place for place, name in enumerate(detector.names)}
+
+    def spread(values: tuple[float, ...], absent: float = 0.0) -> tuple[float, ...]:
+        return tuple(values[places[name]] if name in places else absent for name in names)
+
+    return replace(
+        detector,
+        names=names,
+        mean=spread(detector.mean),
+        deviation=spread(detector.deviation, 1.0),
+        weights=spread(detector.weights),
+        unrelated_weights=spread(detector.unrelated_weights),
+    )
 
 
 def detector_fingerprint(detector: Detector) -> str:

@@ -1,7 +1,7 @@
 """What a model sees in a sentence pair: the numbers a detector of bad translations is made of, and their words.
 
-All of it comes from one forced pass over the pair and one over the target with another source (the *reference*): a
-target that is as probable with any source was not translated from its own.
+All of it comes from one forced pass over the pair and one over the target with another source (the *reference*, which
+is encoded once for all pairs): a target that is as probable with any source was not translated from its own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rela.decoding.even_packing import IdPair
+from rela.data.batch import Batch
+from rela.decoding.even_packing import ROW_MULTIPLE, IdPair
 from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.errors import RunFailed
-from rela.filtering.pair_scores import BATCH_TOKENS
+from rela.filtering.pair_scores import BATCH_TOKENS, target_log_probs
+from rela.model.padding import KEY_MULTIPLE, round_up
+from rela.model.transformer import Transformer
+from rela.packing import Packing
 
 UNSEEN = 0.2
 """A source subword that gets less than this much of the layer's attention, where 1 is a target subword's whole row."""
@@ -34,12 +39,17 @@ PLAIN = (
     "contrast",
     "worst_contrast",
     "explained",
+    "unexplained",
     "longer",
     "shorter",
     "repeated",
     "shared",
     "copied",
 )
+LATER = ("unexplained",)
+"""Numbers that older detectors do not have."""
+LEAST_EXPLAINED = 0.4
+"""A run of subwords is unexplained as far as less than this share of its log-probability is explained."""
 MOST_SHARED = 0.5
 """Names, numbers and punctuation are the same on both sides; a larger share of the target is untranslated text."""
 OF_DOMAIN = ("log_prob", "worst_log_prob")
@@ -80,6 +90,7 @@ def feature_names(layers: int, heads: int) -> list[str]:
     - log_prob: of the target, for each subword; worst_log_prob: the mean of the least probable quarter
     - contrast: log_prob minus that with the reference source; worst_contrast: the mean of its lowest quarter
     - explained: contrast as a share of the log-probability with the reference source, so that rare words count alike
+    - unexplained: the log of 1 and the nats that the least explained run of subwords lacks for LEAST_EXPLAINED of it
     - longer, shorter: the log of target subwords by source subwords, where it is above, and minus it where below 0
     - repeated: share of target bigrams that were there before
     - shared: share of target subwords that are in the source too, up to a half; copied: what is beyond a half
@@ -95,35 +106,51 @@ def view_pairs(translator: Translator, ids: Sequence[IdPair], reference: list[in
     """The view of each pair of subword ids, in order; a view does not depend on the pairs beside it."""
     views: list[PairView | None] = [None] * len(ids)
     tokens = BATCH_TOKENS.get(translator.device.type, 2048)
+    encoded = encode_reference(translator, reference)
     lengths = [max(len(source), len(target), len(reference)) for source, target in ids]
     for batch in batches_by_length(lengths, tokens):
-        for i, view in zip(batch, view_batch(translator, [ids[i] for i in batch], reference), strict=True):
+        for i, view in zip(batch, view_batch(translator, [ids[i] for i in batch], encoded), strict=True):
             views[i] = view
     return [view for view in views if view is not None]
 
 
 @torch.inference_mode()
-def view_batch(translator: Translator, ids: list[IdPair], reference: list[int]) -> Iterator[PairView]:
-    """The same for one batch."""
-    with observed([layer.cross for layer in translator.model.decoder]) as seen:
-        log_probs = token_log_probs(translator, ids)
-    plain = token_log_probs(translator, [(reference, target) for _, target in ids])
+def encode_reference(translator: Translator, reference: list[int]) -> Tensor:
+    """[R + 1, C], the encoder's output for the reference and its </s>."""
+    batch = translator.pack_evenly([(reference, [])])
+    return translator.model.encode(batch.source, batch.source_positions, batch.source_packing)[: len(reference) + 1]
+
+
+@torch.inference_mode()
+def view_batch(translator: Translator, ids: list[IdPair], reference: Tensor) -> Iterator[PairView]:
+    """The same for one batch; the reference is encoded already."""
+    model, batch = translator.model, translator.pack_evenly(ids)
+    with observed([layer.cross for layer in model.decoder]) as seen:
+        log_probs = token_log_probs(model, model(*batch.inputs), batch)
+    target = batch.target_in, batch.target_positions, batch.target_packing
+    plain = token_log_probs(model, model.decode(*target, *one_for_all(reference, batch.target_packing)), batch)
     # [L, B, H, T, S]; many small sums of each pair follow, for which a GPU would have to be waited for every time
     weights = torch.stack([layer[: len(ids)] for layer in seen]).float().cpu()
-    for i, (source, target) in enumerate(ids):
-        one = weights[:, i, :, : len(target) + 1, : len(source) + 1]
-        yield make_view(one, log_probs[i], plain[i], source, target)
+    for i, (source, words) in enumerate(ids):
+        one = weights[:, i, :, : len(words) + 1, : len(source) + 1]
+        yield make_view(one, log_probs[i], plain[i], source, words)
 
 
-def token_log_probs(translator: Translator, ids: list[IdPair]) -> list[NDArray[np.float64]]:
-    """[T + 1] for each pair: the log-probability of each target subword and </s>."""
-    batch = translator.pack_evenly(ids)
-    logits = translator.model.logits(translator.model(*batch.inputs)).float()
-    found = torch.log_softmax(logits, -1).gather(-1, batch.target_out[:, None])[:, 0].double().cpu().numpy()
+def one_for_all(memory: Tensor, targets: Packing) -> tuple[Tensor, Packing]:
+    """One encoded source [R, C] as that of every target, packed; its sizes are those that `pack_evenly` would give."""
+    count, length = targets.sentences, len(memory)
+    ends = torch.arange(count + 1, dtype=torch.int32, device=memory.device) * length
+    filler = round_up(count * length, ROW_MULTIPLE) - count * length
+    return F.pad(memory.repeat(count, 1), (0, 0, 0, filler)), Packing(ends, round_up(length, KEY_MULTIPLE))
+
+
+def token_log_probs(model: Transformer, hidden: Tensor, batch: Batch) -> list[NDArray[np.float64]]:
+    """[T + 1] for each pair, of hidden states [N, C]: the log-probability of each target subword and </s>."""
+    found = target_log_probs(model, hidden, batch.target_out).double().cpu().numpy()
     bounds = batch.target_packing.cu_seqlens.tolist()
-    if not np.isfinite(found[: bounds[len(ids)]]).all():  # NaN attention, too, ends here
+    if not np.isfinite(found[: bounds[batch.sentences]]).all():  # NaN attention, too, ends here
         raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
-    return [found[bounds[i] : bounds[i + 1]] for i in range(len(ids))]
+    return [found[bounds[i] : bounds[i + 1]] for i in range(batch.sentences)]
 
 
 def make_view(
@@ -143,6 +170,7 @@ def make_view(
     explained = np.clip(contrast / max(-float(plain.mean()), 1e-9), -1.0, 1.0)
     ratio = float(np.log((len(target) + 1) / (len(source) + 1)))
     numbers = [log_probs.mean(), lowest(log_probs), contrast, lowest(log_probs - plain), explained]
+    numbers += [unexplained(log_probs[:-1], plain[:-1])]
     same = in_source(source, target)
     numbers += [max(ratio, 0.0), max(-ratio, 0.0), repeated(target)]
     numbers += [min(same, MOST_SHARED), max(same - MOST_SHARED, 0.0)]
@@ -160,6 +188,15 @@ def make_view(
 def lowest(values: NDArray[Any]) -> float:
     """The mean of the lowest quarter."""
     return float(np.sort(values)[: max(1, round(WORST * len(values)))].mean())
+
+
+def unexplained(log_probs: NDArray[Any], plain: NDArray[Any]) -> float:
+    """log(1 + max Σ (LEAST_EXPLAINED · −plain − (log_probs − plain))), the maximum over all runs of subwords.
+
+    Of words with nothing in the source the sum grows with every word; where each word has a source it stays small.
+    """
+    sums = np.cumsum([0.0, *((1 - LEAST_EXPLAINED) * plain - log_probs)])
+    return float(np.log1p((sums - np.minimum.accumulate(sums)).max()))
 
 
 def repeated(ids: list[int]) -> float:

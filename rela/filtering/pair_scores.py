@@ -14,9 +14,12 @@ from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.errors import RunFailed
+from rela.model.transformer import Transformer
 
 # Padded tokens of a batch; all cross attention weights and the logits of a batch are held at once.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+OUTPUT_ROWS = {"cpu": 128}
+"""Tokens whose logits are made at once: those of a whole batch do not fit into a CPU's cache. All, if not given."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,22 @@ def score_batch(translator: Translator, ids: list[IdPair]) -> list[PairScore]:
     nulls = sum(count_null_rows(layer[: len(ids)], lengths) for layer in weights).tolist()  # type: ignore[union-attr]
     rows = [len(weights) * weights[0].size(1) * length for length in lengths.tolist()]
 
-    log_probs = torch.log_softmax(model.logits(hidden).float(), -1).gather(-1, batch.target_out[:, None])[:, 0].cpu()
+    log_probs = target_log_probs(model, hidden, batch.target_out).cpu()
     bounds = batch.target_packing.cu_seqlens.tolist()
     means = [sum(log_probs[bounds[i] : bounds[i + 1]].tolist()) / (bounds[i + 1] - bounds[i]) for i in range(len(ids))]
     if not all(map(math.isfinite, means)):  # NaN attention, too, ends here
         raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
     return [PairScore(null / count, mean) for null, count, mean in zip(nulls, rows, means, strict=True)]
+
+
+def target_log_probs(model: Transformer, hidden: Tensor, target: Tensor) -> Tensor:
+    """[N], the log-probability of each target token [N], of hidden states [N, C]."""
+    rows = OUTPUT_ROWS.get(hidden.device.type, max(len(hidden), 1))
+    found = [
+        torch.log_softmax(model.logits(some).float(), -1).gather(-1, wanted[:, None])[:, 0]
+        for some, wanted in zip(hidden.split(rows), target.split(rows), strict=True)
+    ]
+    return torch.cat(found)
 
 
 def count_null_rows(weights: Tensor, lengths: Tensor) -> Tensor:

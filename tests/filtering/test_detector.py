@@ -1,6 +1,7 @@
 """A detector is kept in the folder of its model, and refuses other models."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,12 +9,16 @@ from rela.filtering.detector import (
     DETECTOR,
     detector_fingerprint,
     detector_for,
+    features_of,
     load_detectors,
     names_of,
     save_detectors,
+    view_both,
 )
+from rela.filtering.features import LATER
+from rela.filtering.fingerprint import model_fingerprint
 from rela.model.folder import ModelFolderError
-from tests.tiny_models import BACK, tiny_folder, tiny_translator
+from tests.tiny_models import BACK, tiny_folder, tiny_translator, toy_pairs
 
 
 def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, detectors):
@@ -49,3 +54,18 @@ def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, dete
 def test_names_and_features_are_equally_many(detectors):
     assert len(names_of(tiny_translator(), None)) == len(detectors["alone"].weights)
     assert len(names_of(tiny_translator(), tiny_translator())) == len(detectors["both"].weights)
+
+
+def test_a_detector_of_an_older_version_scores_as_before(tmp_path, detectors):
+    """Its file has fewer numbers a model; those that it does not know get no weight."""
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    new = detectors["both"]
+    known = [i for i, name in enumerate(new.names) if name.removeprefix("reverse ") not in LATER]
+    assert len(known) == len(new.names) - 2
+    parts = ("names", "mean", "deviation", "weights", "unrelated_weights")
+    old = replace(new, **{part: tuple(getattr(new, part)[i] for i in known) for part in parts})
+    save_detectors(tmp_path / "there", {"both": replace(old, reverse=model_fingerprint(back))})
+    read = detector_for(there, back)
+    features = features_of(*view_both(there, back, toy_pairs(5), new.references))
+    assert read.names == new.names
+    assert read.score(features) == pytest.approx(old.score(features[:, known]), abs=1e-12)

@@ -7,7 +7,7 @@ import torch
 from rela.analysis.capture import capture
 from rela.analysis.nulls import null_rate
 from rela.errors import RunFailed
-from rela.filtering.features import feature_names, in_source, make_view, repeated, view_pairs
+from rela.filtering.features import feature_names, in_source, make_view, repeated, unexplained, view_pairs
 from rela.filtering.pair_scores import score_pairs
 from tests.tiny_models import HEADS, LAYERS, tiny_translator, toy_pairs
 
@@ -61,6 +61,16 @@ def test_attention_by_hand():
     assert found["worst_contrast"] == 1.0
     assert found["explained"] == pytest.approx(1 / 3), "of −3 with the reference, 1 is explained"
     assert (found["longer"], found["shorter"]) == (0.0, pytest.approx(np.log(4 / 3)))
+
+
+def test_the_least_explained_run_of_subwords_is_found():
+    plain = np.full(9, -5.0)
+    explained, inserted = np.full(9, -1.0), np.full(9, -1.0)
+    inserted[3:7] = -5.0  # four subwords that the source makes no more probable
+    assert unexplained(explained, plain) == 0.0
+    assert unexplained(inserted, plain) == pytest.approx(np.log1p(4 * 0.4 * 5.0))
+    assert unexplained(inserted[:5], plain[:5]) == pytest.approx(np.log1p(2 * 0.4 * 5.0)), "it grows with the run"
+    assert unexplained(plain[:0], plain[:0]) == 0.0
 
 
 def test_repetition_and_copies_are_counted():

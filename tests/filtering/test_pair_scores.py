@@ -1,10 +1,11 @@
 """Scores of a sentence pair: null rate and log-probability, whatever the batch."""
 
 import pytest
+import torch
 
 from rela.analysis.capture import capture
 from rela.analysis.nulls import null_rate
-from rela.filtering.pair_scores import score_pairs
+from rela.filtering.pair_scores import OUTPUT_ROWS, score_pairs, target_log_probs
 from tests.tiny_models import tiny_translator, toy_pairs
 
 
@@ -27,3 +28,15 @@ def test_scores_do_not_depend_on_the_company():
     together = score_pairs(model, pairs)
     assert [score_pairs(model, [pair])[0] for pair in pairs] == together
     assert score_pairs(model, pairs[::-1], batch_tokens=40) == together[::-1]
+
+
+def test_log_probabilities_of_many_tokens_are_those_of_all_logits_at_once():
+    """More tokens than have their logits made at once, the last part smaller than the others."""
+    model = tiny_translator().model
+    count = 2 * OUTPUT_ROWS["cpu"] + 24
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(count, model.config.width, generator=generator)
+    target = torch.randint(model.config.vocabulary_size, (count,), generator=generator)
+    with torch.inference_mode():
+        wanted = model.logits(hidden).log_softmax(-1)[torch.arange(count), target]
+        assert torch.allclose(target_log_probs(model, hidden, target), wanted, rtol=0, atol=1e-5)
