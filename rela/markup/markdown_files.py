@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from rela.markup.markdown_inline import find_labels, inline_tokens
-from rela.markup.tokens import BREAK, Token, split_lines
+from rela.markup.tokens import BREAK, TEXT, Token, split_lines
 
 FENCE = re.compile(r"(?P<quote>(?:\s*>)*)(?P<indent>\s*)(?:(?:[-*+]|\d{1,9}[.)])\s+)?(?P<ticks>```+(?!.*`)|~~~+)")
 FOOTNOTE = r"\s{0,3}\[\^[^\]]+\]:\s+"
@@ -58,6 +58,7 @@ class Blocks:
         self.labels = labels
         self.tokens: list[Token] = []
         self.paragraph: list[str] = []
+        self.written: list[str] = []  # the same lines, with the markers of quotes
         self.quote = ""
         self.fence: re.Match[str] | None = None
         self.until = ""
@@ -115,6 +116,7 @@ class Blocks:
     def begin_table(self, line: str) -> None:
         """The rule under the head of a table, which is the last line of a paragraph if it has no pipes around it."""
         head = self.paragraph.pop() if self.paragraph and PIPE.search(self.paragraph[-1]) else ""
+        del self.written[len(self.paragraph) :]
         self.end_paragraph()
         if head:
             self.add_row(head)
@@ -133,7 +135,7 @@ class Blocks:
         if quote and self.paragraph and quote.group().split() == self.quote.split():
             rest = line[quote.end() :]
             if rest.strip() and not NEW_BLOCK.match(rest) and not STAYS.match(rest):
-                self.append(rest)
+                self.append(rest, line)
                 return
         if NEW_BLOCK.match(line):
             self.end_paragraph()
@@ -141,13 +143,14 @@ class Blocks:
             self.tokens.append(Token(BREAK, prefix.group()))
             self.quote = quote.group() if quote and quote.end() == prefix.end() else ""
             line = line[prefix.end() :]
-        self.append(line)
+        self.append(line, line)
         if content.lstrip().startswith("#"):
             self.end_paragraph()
 
-    def append(self, line: str) -> None:
+    def append(self, line: str, written: str) -> None:
         """Add a line to the paragraph, which a break that Markdown shows ends."""
         self.paragraph.append(line)
+        self.written.append(written)
         if line.rstrip("\r\n").endswith(("  ", "\\")):
             self.end_paragraph()
 
@@ -159,8 +162,10 @@ class Blocks:
         """Turn the collected lines into tokens."""
         if self.paragraph:
             joined, ending = join_lines(self.paragraph)
-            self.tokens += [*inline_tokens(joined, self.labels), Token(BREAK, ending)]
-            self.paragraph = []
+            tokens = [*inline_tokens(joined, self.labels), Token(BREAK, ending)]
+            has_words = any(token.kind == TEXT and any(map(str.isalpha, token.raw)) for token in tokens)
+            self.tokens += tokens if has_words else [Token(BREAK, "".join(self.written))]
+            self.paragraph, self.written = [], []
 
 
 def left_container(fence: re.Match[str], content: str) -> bool:

@@ -306,6 +306,13 @@ def test_what_is_no_prose_stays_in_markdown():
     ]
 
 
+@pytest.mark.parametrize("text", ["5\n**\n🙂\r\n", "> 1\n> 2\n3 | 4\n--|--\n", "1.\n*<!-- a\nb -->", "`a`- \n*1 2\n\n"])
+def test_lines_of_markdown_without_words_stay_lines(text):
+    document = parse_document(text, "md")
+    assert not document.passages
+    assert document.fill([]) == text
+
+
 def test_links_by_their_own_text_keep_their_address():
     """Markdown finds the address by the text, which is another when it is translated."""
     text = "See [A Cat][], [a cat] and [no link **here**].\n\n[a cat]: http://x/cat\n"
