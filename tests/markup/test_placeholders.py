@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rela.markup.documents import parse_document
@@ -55,3 +57,10 @@ def test_copied_means_each_as_often():
     assert not all_copied("a {x}", "a {x} {x}")
     assert not all_copied("a {x}", "a")
     assert not all_copied("a", "a {x}")
+
+
+@pytest.mark.parametrize("text", ["x" * 200_000, "%" + "0" * 200_000, "%(n)" + "0" * 200_000, "{" * 200_000])
+def test_a_word_without_end_takes_no_longer_than_its_length(text):
+    began = time.process_time()
+    find_placeholders(text)
+    assert time.process_time() - began < 5
