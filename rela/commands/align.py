@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from rela.alignment.joint import JointAligner
     from rela.decoding.translate import Translator
 
+MOST_DRAWS = 1_000_000
+"""Of a bootstrap."""
+
 
 def align(
     model: ModelFolder,
@@ -276,6 +279,8 @@ def aer(
     from rela.evaluation.alignment import alignment_error_rate, alignment_interval, read_hypotheses, read_links
 
     check_format(format, "text", "json")
+    if not 0 <= bootstrap <= MOST_DRAWS:
+        raise ValueError(f"bootstrap is {bootstrap}; wanted 0 to {MOST_DRAWS:,}")
     hypotheses = read_hypotheses(hypothesis, hypothesis_one_based, hypothesis_flipped)
     answers = read_links(gold, gold_one_based, gold_flipped)
     result = alignment_error_rate(hypotheses, answers)

@@ -165,3 +165,9 @@ def test_aer_of_gold_is_zero_in_either_counting(lab, tmp_path, capsys):
     assert "sentence 2 has no hypothesis" in refused(capsys, "aer", tmp_path / "short", lab / "test.align")
     (tmp_path / "empty").write_text("")
     assert "no sentence" in refused(capsys, "aer", tmp_path / "empty", tmp_path / "empty")
+
+
+def test_a_bootstrap_without_end_is_refused(fails, tmp_path):
+    (tmp_path / "links").write_text("0-0\n")
+    for draws in (-1, 10**25):
+        fails("aer", tmp_path / "links", tmp_path / "links", "--bootstrap", draws, named=f"bootstrap is {draws}")
