@@ -15,10 +15,10 @@ from rela.evaluation.scores import Score, bleu, chrf
 
 CARD = "README.md"
 LIMITS = (
-    "It translates sentence by sentence and knows nothing of the text around a sentence.",
-    "It was trained on the text named above; on other text, names and numbers check what it says.",
-    "A character that its subwords do not know is lost. Longer sentences than its positions are cut.",
-    "Attention weights are where the model looked, not why it wrote a word.",
+    "The model translates each sentence on its own and does not see the sentences around it.",
+    "It was trained on the text named above. Check its translations of other text, of names and of numbers.",
+    "A character that is not in its vocabulary is lost. A sentence longer than its positions is cut.",
+    "Attention weights show which words the model looked at, not why it wrote a word.",
 )
 
 
@@ -83,7 +83,7 @@ def use(name: str) -> str:
     code = f'import rela\n\nmodel = rela.load("{name}")\nprint(model.translate(["…"]))'
     return (
         f"## Use\n\n```python\n{code}\n```\n\n"
-        f"Converted by `rela convert {name} --to hf --out FOLDER`, it is loaded by\n"
+        f"For Hugging Face, convert the model with `rela convert {name} --to hf --out FOLDER`, and load it with\n"
         "`AutoModelForSeq2SeqLM.from_pretrained` after `import rela.hugging_face.auto`."
     )
 
@@ -116,9 +116,9 @@ def settings(config: Config) -> str:
     train, shape = config.train, config.model
     rows = {
         "steps": f"{train.steps:,}",
-        "target tokens a step": f"{train.tokens:,}",
+        "target tokens per step": f"{train.tokens:,}",
         "warmup": f"{train.warmup:,}",
-        "dropout, on attention": f"{shape.dropout}, {shape.attention_dropout}",
+        "dropout, attention dropout": f"{shape.dropout}, {shape.attention_dropout}",
         "label smoothing": str(train.label_smoothing),
         "threshold": str(shape.threshold),
         "target sparsity": "none" if shape.target_sparsity is None else str(shape.target_sparsity),
@@ -141,7 +141,8 @@ def results(measured: Measured | None) -> str:
     lines = [
         f"## Scores and sparsity\n\nOn {measured.text}, {measured.pairs:,} pairs.\n",
         *("| | | signature |", "|---|---|---|", *scores),
-        "\nShare of weights that are exactly zero, and of queries that look at nothing, mean over heads:\n",
+        "\nSparsity rate: the share of weights that are exactly zero. Null rate: the share of queries whose\n"
+        "weights are all zero. Both are means over heads.\n",
         *("| attention | sparsity rate | null rate |", "|---|---|---|", *rates),
     ]
     return "\n".join(lines)
