@@ -1,1 +1,1 @@
-"""One script an operation; each runs in a checkout as `python -m benchmarks.NAME` and has its own --help."""
+"""One script for each operation. In a checkout, each runs as `python -m benchmarks.NAME` and has its own --help."""

@@ -4,10 +4,11 @@
     python -m benchmarks.attention --out results/attention --sections dense,decode     # some sections only
     python -m benchmarks.attention --out results/attention --plot                      # draw what was measured
 
-Forward, backward (`compiled`: against PyTorch's compiler, too), row statistics, packed training batches, decoding,
-long sequences, tile skipping and AdaSplash-2. The contenders of one shape take turns within one process, and a ratio is
-the median of the ratios of the turns. TFLOP/s count 4·B·H·T·S·D forward and 2.5 times that backward, half when causal,
-whatever a kernel really computes. Every row of the JSON file holds the device, versions and command.
+The sections are forward, backward (`compiled` also compares with PyTorch's compiler), row statistics, packed training
+batches, decoding, long sequences, tile skipping and AdaSplash-2. The contenders for one shape take turns within one
+process, and a ratio is the median of the ratios of the turns. TFLOP/s are calculated from 4·B·H·T·S·D operations
+forward and 2.5 times that backward, half when causal, whatever a kernel really computes. Every row of the JSON file has
+the device, versions and command.
 """
 
 import argparse

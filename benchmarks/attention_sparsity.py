@@ -1,9 +1,10 @@
-"""Element and tile sparsity of a trained model: what share of its weights is zero, and what share of whole tiles.
+"""Element and tile sparsity of a trained model: the share of its weights that are zero, and of whole tiles.
 
     python -m benchmarks.attention_sparsity demo/rela-g/model demo/corpus/test.en demo/corpus/test.de
 
-A kernel can only skip a tile that is empty for all its queries and keys, so the second number is what skipping could
-save. A tile lies within one sentence pair here, and only pairs a query may look at count. Needs no GPU.
+A kernel can only skip a tile if it is empty for all its queries and keys. So the second number is the share of work
+that skipping could save. Here a tile lies within one sentence pair, and only keys that a query may see are counted.
+Needs no GPU.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 python -m benchmarks.attention_tiles            # on the GPU, about two minutes
 python -m benchmarks.attention_tiles --simplex  # the kernels of sparsemax and entmax instead
-python -m benchmarks.attention_tiles --heads    # head sizes other than 64 and 128, and a bias' gradient
+python -m benchmarks.attention_tiles --heads    # head sizes other than 64 and 128, and the gradient of a bias
 python -m benchmarks.attention_tiles --part 0/8 --compile-only   # eight of these in parallel first, to save time
 """
 

@@ -1,10 +1,10 @@
-"""Three times of one call: the host's share, the device's share, and both together as an eager program has them.
+"""Three times of one call: the host's part, the device's part, and both together as in an eager program.
 
 host    many calls one after another without waiting for the device: Python, PyTorch's dispatcher and the launches
 device  one call recorded as a CUDA graph and replayed, or, where it cannot be recorded, the sum of its kernels
-eager   many calls one after another, from the first to the end of the last on the device
+eager   many calls one after another, from the start of the first to the end of the last on the device
 
-Contenders take turns within one process, so that a change of the clock meets all of them.
+Contenders take turns within one process, so that a change of the clock frequency affects all of them.
 """
 
 from __future__ import annotations

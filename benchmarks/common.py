@@ -1,4 +1,4 @@
-"""What the scripts under benchmarks/ share: facts, ratios, model sizes, and Hugging Face Marian of the same sizes."""
+"""What the scripts in benchmarks/ share: facts, ratios, model sizes, and Hugging Face Marian with the same sizes."""
 
 from __future__ import annotations
 

@@ -2,14 +2,16 @@
 
     python -m benchmarks.decoding --marian --out results
 
-Weights are random, so that no hypothesis ever ends by itself: every side decodes exactly as many tokens as each source
-has (its limit, then the </s> that is forced), in bfloat16, with the same beam, batches and sentences. "mixed" stands
-for lengths drawn as in text, log-normal; a batch of Marian's then runs to its longest sentence, as `generate` does, and
-a token counts where its sentence still needs it. All sides run in one process and take turns pass by pass, forth and
-back, those that replay graphs first and then those whose kernels the host launches one by one. A run's speed is the
-median of its passes; rows hold the median of the runs, and ratios are those of the same run. A side's clock runs from
-token ids to the best hypotheses on the host. sparsemax and 1.5-entmax decode by the reference; "softmax:reference" is
-softmax that does so too. `--draw FILE` draws the figure of rows measured before.
+Weights are random, so no hypothesis ends before its limit. Every system decodes as many tokens as each source has (the
+limit, then a forced </s>), in bfloat16, with the same beam, batches and sentences. "mixed" means that lengths are
+log-normal, as in real text. A batch of Marian then runs until its longest sentence ends, as `generate` does, and a
+token is counted only while its sentence still needs it.
+
+All systems run in one process and take turns pass by pass, forwards and backwards: first those that replay graphs, then
+those whose kernels the host launches one by one. The speed of a run is the median of its passes. Rows have the median
+of the runs, and ratios are between systems in the same run. The time of a system is measured from token ids to the best
+hypotheses on the host. sparsemax and 1.5-entmax use the reference engine; "softmax:reference" is softmax in the same
+engine. `--draw FILE` draws the figure from rows that were measured before.
 """
 
 from __future__ import annotations

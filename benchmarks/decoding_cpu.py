@@ -3,13 +3,13 @@
     pip install -e '.[mt,bench]'
     python -m benchmarks.decoding_cpu --out results
 
-Weights are random, and random weights never end a sentence: every side takes exactly `--steps` decoder steps with the
-same beam over the same batches of sources, whose lengths are drawn as in text (log-normal) and sorted, as translating a
-file sorts them. A clock runs from token ids to hypotheses. Sides take turns, each in a process of its own and after a
-rest in which the threads of the one before fall asleep: in one process the threads of CTranslate2 cost PyTorch a third
-of its speed (`--together` shows it). Speeds are medians over the turns, ratios medians of each turn's ratio.
-CTranslate2 and Marian attend by softmax. Sides that are not installed are left out. `--profile` prints our own
-operations instead.
+Weights are random, and random weights never end a sentence. So every system takes exactly `--steps` decoder steps with
+the same beam over the same batches of sources. Source lengths are log-normal, as in real text, and sorted, as they are
+when a file is translated. The time is measured from token ids to hypotheses. Systems take turns, each in its own
+process, after a pause in which the threads of the previous one become idle: in one process, the threads of CTranslate2
+cost PyTorch a third of its speed (`--together` shows this). Speeds are medians over the turns, ratios are medians of
+each turn's ratio. CTranslate2 and Marian use softmax attention. Systems that are not installed are left out.
+`--profile` prints our own operations instead.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What a user gets from the public calls against what a user has today: one command, one table.
+"""The speed of our public calls against the alternatives that users have today: one command, one table.
 
     python -m benchmarks.front_door                               # every section, on a GPU
-    python -m benchmarks.front_door --sections host,decode        # some of them
-    python -m benchmarks.front_door --minutes 25                  # no new case after 25 minutes
+    python -m benchmarks.front_door --sections host,decode        # some sections
+    python -m benchmarks.front_door --minutes 25                  # start no new case after 25 minutes
     python -m benchmarks.front_door --compile-only 0/14           # fourteen of these in parallel first, to save time
     python -m benchmarks.front_door --table                       # the table of what was measured; measures nothing
-    python -m benchmarks.front_door --rehearse                    # tiny sizes on the CPU: that every case runs
+    python -m benchmarks.front_door --rehearse                    # tiny sizes on the CPU, to test that every case runs
 
-A case has our call and rivals set up as their own users would: scaled_dot_product_attention under each backend, and
-the best of them is the rival, by name; FlexAttention with its block mask; PyTorch's compiler on the plain equation.
-Host time, device time and eager time are separate columns (benchmarks/clocks.py). A ratio is the rival's time over
-ours, the median over the turns. Rows are in results/front-door, one file a section.
+A case compares our call with rivals that are set up as their own users would do it: scaled_dot_product_attention with
+each backend (the fastest one is the rival, and is named), FlexAttention with its block mask, and PyTorch's compiler on
+the plain equation. Host time, device time and eager time are separate columns (benchmarks/clocks.py). A ratio is the
+rival's time over ours, the median over the turns. Rows are in results/front-door, one file for each section.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What word links cost while translating on a CPU: `rela translate --alignments` against plain translating.
+"""The cost of word links in translation on a CPU: `rela translate --alignments` against plain translation.
 
     python -m benchmarks.links --out results
 
-Sentences of the embedded corpus through `Translator.translate_nbest`, with random weights and a small vocabulary, so
-that a step is cheaper than a trained model's and the share of the links larger. Three sides take turns in one process:
-plain, links from the decode steps, and links by a second, forced pass. Times are of the processor, ratios medians over
-turns.
+Translates sentences of the embedded corpus with `Translator.translate_nbest`, with random weights and a small
+vocabulary. So a step is cheaper than that of a trained model, and the links take a larger share. Three variants take
+turns in one process: plain, links from the decode steps, and links by a second, forced pass. Times are CPU times, and
+ratios are medians over turns.
 """
 
 from __future__ import annotations

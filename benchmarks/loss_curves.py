@@ -1,12 +1,12 @@
-"""The loss of one training by the fast path (kernels, compiled, recorded) and by the equations in plain PyTorch.
+"""The training loss of the fast path (kernels, compiled, recorded) and of the equations in plain PyTorch.
 
     python -m benchmarks.loss_curves configs/europarl-en-de.yaml --set data.root=CORPORA --steps 200 \\
         --out results/training/loss
 
-Same data, seed and precision, no dropout, whose masks would differ. The fast path trains twice: gradients are summed in
-no fixed order, so two runs of it drift apart as far as rounding alone can take them, and that is the noise against
-which the equations are held. The prepared corpus must be there (`rela prepare`). Runs share the device, so nothing is
-said of speed.
+Data, seed and precision are the same. There is no dropout, because its masks would differ. The fast path trains twice:
+gradients are summed in no fixed order, so two runs drift apart by rounding alone. This difference is the noise with
+which the difference from the equations is compared. The prepared corpus must exist (`rela prepare`). Runs share the
+device, so the speed is not measured.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Time and memory of preparing a synthetic corpus and of reading batches from it, each in a process of its own.
+"""Time and memory of preparing a synthetic corpus and of reading batches from it, each in its own process.
 
     python -m benchmarks.preparation --lines 5000000 --output results/preparation.json
 
-The corpus is made up on the spot: words of random syllables, drawn by Zipf's law, 20 to a sentence on average;
-a "translation" has a word of another made-up lexicon for each word. This process imports nothing but the standard
-library, because Linux counts the memory of the process that starts another one into the other's peak.
+The corpus is generated: words of random syllables, drawn by Zipf's law, 20 to a sentence on average. In the
+"translation", each word is replaced by a word of another generated lexicon. This process imports only the standard
+library, because Linux counts the memory of a parent process into the peak memory of the process that it starts.
 """
 
 from __future__ import annotations

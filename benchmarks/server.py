@@ -1,9 +1,9 @@
-"""`rela serve` under load on the loopback interface: latency and throughput against batch size and number of clients.
+"""`rela serve` under load on the loopback interface: latency and throughput by batch size and number of clients.
 
     python -m benchmarks.server demo/rela-g/model --requests 1000 --batch 1 8 32 --clients 1 8 64
 
-Each setting starts a server of its own. Every answer is compared with the model's translation of the same sentence;
-a difference, like any status but 200, is an error. Requests and seconds are bounded.
+Each setting starts its own server. Every answer is compared with the model's translation of the same sentence. A
+different answer, or a status other than 200, is an error. The numbers of requests and seconds are limited.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A training step of Transformer base: every attention kind against softmax, and against Hugging Face Marian (Table 2).
+"""A training step of Transformer base: every attention kind against softmax and Hugging Face Marian (Table 2).
 
     python -m benchmarks.training --out results/training
 
-All sides see the same sentences. Each has a process of its own, so that they compile side by side; they take turns on
-the device, and the ratio is the median over the turns of target tokens a second against softmax. Batches lie on the
-device before the clock starts; `--loader KIND` then compares steps on such batches with steps on batches that the
-trainer's loader reads and packs at the same time. `--profile KIND` prints where the time of one kind's step goes,
-`--draw FILE` draws the figure of rows measured before.
+All systems see the same sentences. Each has its own process, so that they compile in parallel; they take turns on the
+device. The ratio is that of target tokens per second to those of softmax, the median over the turns. Batches are on the
+device before the clock starts. `--loader KIND` also compares such steps with steps on batches that the trainer's loader
+reads and packs at the same time. `--profile KIND` prints how the time of a step is spent, and `--draw FILE` draws the
+figure from rows that were measured before.
 """
 
 from __future__ import annotations
