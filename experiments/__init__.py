@@ -1,1 +1,1 @@
-"""The paper's tables on real text: grids of runs, a runner with a time budget, rows, and tables made from them."""
+"""The paper's tables on real text: grids of runs, a runner with a time budget, rows, and tables made from the rows."""

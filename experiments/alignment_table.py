@@ -1,11 +1,11 @@
-"""Alignment error rates of every aligner there is for two models, with confidence intervals.
+"""Alignment error rates, with confidence intervals, of all aligners that two models provide.
 
-    python -m experiments.alignment_table --forward runs/de-en/model --reverse runs/en-de/model \
-        --source gold.de --target gold.en --gold gold.talp --gold-one-based --tokenised \
+    python -m experiments.alignment_table --forward runs/de-en/model --reverse runs/en-de/model \\
+        --source gold.de --target gold.en --gold gold.talp --gold-one-based --tokenised \\
         --links eflomal=eflomal.gdfa --output rows.json
 
-Heads and the trained aligner are those in the model folders (`rela fit-aligner`), made without gold links. Rows that
-did use them, to say what was possible, have `uses_gold`. `--links NAME=FILE` judges other tools' links beside.
+Heads and the trained aligner are those in the model folders (`rela fit-aligner`), made without gold links. Rows with
+`uses_gold` did use gold links, to show what is possible. `--links NAME=FILE` also evaluates the links of other tools.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runs of one setting over its seeds, and how their figures are written: mean ± deviation."""
+"""The runs of one setting over its seeds, and how their figures are written: mean ± standard deviation."""
 
 from __future__ import annotations
 

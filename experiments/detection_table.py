@@ -1,11 +1,12 @@
-"""How well scores find bad translations: AUROC with confidence intervals, on people's labels and on synthetic noise.
+"""How well scores find bad translations: AUROC with confidence intervals, on human labels and on synthetic noise.
 
-    python -m experiments.detection_table --forward runs/de-en/model --reverse runs/en-de/model \
+    python -m experiments.detection_table --forward runs/de-en/model --reverse runs/en-de/model \\
         --labelled annotated.tsv.xz --source valid.de --target valid.en --output rows.json
 
 The models are calibrated first (`rela check --calibrate`), on trusted pairs and synthetic noise only. A labelled file
-has a header with `source`, `translation` and columns of 0 and 1; `--bad NAME=COLUMN,COLUMN` says which rows are bad
-(those with a 1 in one of the columns), all others are good. Without it: any hallucination, fully detached, omission.
+has a header with `source`, `translation` and columns of 0 and 1. `--bad NAME=COLUMN,COLUMN` says which rows are bad
+(those with a 1 in one of the columns); all others are good. The default is any hallucination, fully detached, and
+omission.
 """
 
 from __future__ import annotations

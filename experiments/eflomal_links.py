@@ -1,11 +1,12 @@
-"""Word links by eflomal, trained on given text: what the aligners here are compared with.
+"""Word links by eflomal, trained on given text, for comparison with our aligners.
 
-    python -m experiments.eflomal_links --train-source train.de --train-target train.en \
+    python -m experiments.eflomal_links --train-source train.de --train-target train.en \\
         --source gold.de --target gold.en --out eflomal
 
-Training and test pairs are aligned together (`pip install eflomal`). All text is lower-cased, `daß` becomes `dass`, and
-training text is split into words and punctuation, as the test text is already. Writes `OUT.forward`, `OUT.reverse` and
-one file for each symmetrisation, all in Pharaoh format and only of the test pairs, and prints the seconds.
+Training and test pairs are aligned together (`pip install eflomal`). All text is lower-cased, and `daß` becomes `dass`.
+Training text is split into words and punctuation, as the test text already is. The script writes `OUT.forward`,
+`OUT.reverse` and one file for each symmetrisation, in Pharaoh format and for the test pairs only, and prints the
+seconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Word links by fast_align, trained on given text: what the aligners here are compared with.
+"""Word links by fast_align, trained on given text, for comparison with our aligners.
 
-    python -m experiments.fast_align_links --program fast_align/build/fast_align --train-source train.de \
+    python -m experiments.fast_align_links --program fast_align/build/fast_align --train-source train.de \\
         --train-target train.en --source gold.de --target gold.en --out fast_align
 
-Training and test pairs are aligned together, in both directions, with the options that fast_align's authors recommend
-(`-d -o -v`). The text is that of `experiments.eflomal_links`, and so are the files that are written. Seconds are
-those of a core, not of the clock.
+Training and test pairs are aligned together, in both directions, with the options that the authors of fast_align
+recommend (`-d -o -v`). Text and output files are the same as for `experiments.eflomal_links`. Seconds are CPU time of
+one core, not wall-clock time.
 """
 
 from __future__ import annotations

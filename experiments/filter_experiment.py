@@ -1,20 +1,21 @@
-"""Noise planted in a training corpus, found again by several scores, and models trained on what each of them keeps.
+"""Filtering noise: add it to a training corpus, find it with several scores, train models on the pairs each keeps.
 
     python -m experiments.filter_experiment plant --source train.en --target train.de --out work
     python -m experiments.filter_experiment rank --model runs/en-de/model --reverse runs/de-en/model --out work
-    python -m experiments.filter_experiment train --config base.yaml --out work \
+    python -m experiments.filter_experiment train --config base.yaml --out work \\
         --test-source test.en --test-target test.de
     python -m experiments.filter_experiment compare --out work --test-target test.de
 
 `plant` makes 20 % of the pairs noisy: shuffled, wrong language, insertion, omission, repetition and copy in equal
-parts. It writes everything (`none`), what was not planted (`oracle`) and the 80 % that the length ratio keeps. `rank`
-scores all pairs in one pass with a calibrated model (`rela check --calibrate`), says how many of the worst 5 % and 20
-% were planted, and writes the 80 % that each score keeps. `train` trains the base config on each of these, translates
-a test set and scores BLEU. `compare` says by paired bootstrap (sacreBLEU, 1,000 samples) how far the translations of
-every model are from the oracle's and from those of `score`, of the same seed. Each step goes on where it stopped.
-`score --process 0 --processes 4` scores a quarter of the blocks, so that four processes can share the work before
-`rank`; `train --rule NAME` trains one model, so that several can be trained at once, those that need no scores before
-there are any.
+parts. It writes all pairs (`none`), the pairs without noise (`oracle`) and the 80 % that the length ratio keeps. `rank`
+scores all pairs in one pass with a calibrated model (`rela check --calibrate`), prints how many of the worst 5 % and 20
+% are planted noise, and writes the 80 % that each score keeps. `train` trains the base config on each of these,
+translates a test set and computes BLEU. `compare` says by paired bootstrap (sacreBLEU, 1,000 samples) how much the
+translations of every model differ from those of the oracle and of `score` with the same seed.
+
+Each step continues where it stopped. `score --process 0 --processes 4` scores a quarter of the blocks, so that four
+processes can share the work before `rank`. `train --rule NAME` trains one model, so that several can be trained at
+once. Models that need no scores can be trained before there are any.
 """
 
 from __future__ import annotations

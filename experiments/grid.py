@@ -1,4 +1,4 @@
-"""A grid: a YAML file that says which runs an experiment is made of, and in which order.
+"""A grid: a YAML file that lists the runs of an experiment and their order.
 
     experiment: table1
     variations:
@@ -7,7 +7,7 @@
     runs:
       - {variation: [rela-g, learned], seed: [1, 2, 3], task: en-de}
 
-Tasks, which say what is trained on and measured, are in tasks.yaml and shared by all grids.
+A task says what is trained on and what is measured. Tasks are in tasks.yaml, and all grids share them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Text of English–French proceedings as the Hansards' gold links have it, for aligners to learn from.
+"""English–French proceedings, tokenised like the Hansards' gold links, as training text for aligners.
 
     python -m experiments.hansards_text --corpus europarl-en-fr --gold gold-align-en-fr --out data/hansards
 
 The gold links count lower-case words, hyphens as words, and French contractions written out: `l'avis du ministre` is
-`le avis de le ministre`. Reads `train`, `valid`, `test` (`.en.xz`, `.fr.xz`) of the corpus and `hansards` of the gold
-folder. Writes the same names without `.xz`, one sentence a line, words between spaces; the gold sentences, which have
-their words already, are only lower-cased. Abbreviations lose their full stop. The models of `configs/small-en-fr.yaml`
-and eflomal (`experiments.eflomal_links --train-tokenised`) learn from the same words so.
+`le avis de le ministre`. The script reads `train`, `valid`, `test` (`.en.xz`, `.fr.xz`) of the corpus and `hansards` of
+the gold folder. It writes the same names without `.xz`, one sentence on each line, with spaces between words. The gold
+sentences are already split into words and are only lower-cased. Abbreviations lose their full stop. So the models of
+`configs/small-en-fr.yaml` and eflomal (`experiments.eflomal_links --train-tokenised`) are trained on the same words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured of a trained model: scores of translations, and the attention measures of section 5.2."""
+"""The measurements of a trained model: scores of translations, and the attention measures of section 5.2."""
 
 from __future__ import annotations
 

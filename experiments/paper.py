@@ -1,4 +1,4 @@
-"""The paper's figures (arXiv 2104.07012) that ours stand beside: by row of Table 1, or by attention kind."""
+"""The paper's figures (arXiv 2104.07012) for comparison with ours: by row of Table 1, or by attention kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rebuilds docs/results.md from the rows: what stands between a pair of markers is generated, the rest is prose.
+"""Rebuilds docs/results.md from the rows: text between a pair of markers is generated, the rest is prose.
 
 <!-- table-1 -->
 generated

@@ -1,4 +1,4 @@
-"""One JSON object a finished run, in one file an experiment: `experiments/rows/EXPERIMENT.jsonl`."""
+"""One JSON object for each finished run, in one file for each experiment: `experiments/rows/EXPERIMENT.jsonl`."""
 
 from __future__ import annotations
 

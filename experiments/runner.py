@@ -1,4 +1,4 @@
-"""Does the runs of a grid that are left to do, as many as fit into a time budget, and writes a row for each."""
+"""Does the runs of a grid that are not done yet, as many as fit into a time budget, and writes a row for each."""
 
 from __future__ import annotations
 

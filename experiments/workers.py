@@ -1,7 +1,7 @@
 """Several processes that share the runs of a grid and one device.
 
-A run leaves the device idle while it starts, compiles, evaluates and analyses; another one trains meanwhile. Each
-process goes through the whole grid and takes the runs that no other one has claimed.
+A run leaves the device idle while it starts, compiles, evaluates and analyses. Meanwhile another run can train. Each
+process goes through the whole grid and does the runs that no other process has claimed.
 """
 
 from __future__ import annotations
