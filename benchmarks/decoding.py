@@ -83,22 +83,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--kinds",
         default="softmax,rela-g,rela-i,sparsemax,entmax15,softmax:reference",
-        help="the first is what the others are compared with; one with :reference decodes by the reference",
+        help="attention kinds, compared with the first; KIND:reference uses the reference engine",
     )
     parser.add_argument(
         "--marian", action="store_true", help="also Hugging Face Marian of the same sizes, SDPA, bfloat16"
     )
     parser.add_argument("--batches", default="1,64", help="sentences decoded together")
     parser.add_argument("--lengths", default="30,mixed,10,60,20,40,80", help="source lengths")
-    parser.add_argument("--mean-length", type=float, default=30.0, help="of mixed lengths")
-    parser.add_argument("--marian-lengths", default="10,30,60,mixed", help="those of them that Marian is measured at")
+    parser.add_argument("--mean-length", type=float, default=30.0, help="mean length of mixed sources")
+    parser.add_argument("--marian-lengths", default="10,30,60,mixed", help="the source lengths for Marian")
     parser.add_argument(
         "--reference-lengths",
         default="10,30",
-        help="and those that sides are which decode by the reference",
+        help="the source lengths for the reference engine",
     )
-    parser.add_argument("--sentences", type=int, default=2, help="different sentences, and at least one batch")
-    parser.add_argument("--seconds", type=float, default=0.2, help="of a side in one run, in the mean")
+    parser.add_argument(
+        "--sentences", type=int, default=2, help="number of different sentences; at least one batch is decoded"
+    )
+    parser.add_argument("--seconds", type=float, default=0.2, help="mean seconds of a system in one run")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--length-penalty", type=float, default=0.6)
     add_sizes(parser)

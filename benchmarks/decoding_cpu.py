@@ -82,10 +82,13 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", default="rela-g,softmax,rela-i", help="attention kinds of ours in int8")
+    parser.add_argument("--kinds", default="rela-g,softmax,rela-i", help="our attention kinds, in int8")
     parser.add_argument("--batches", default="1,32", help="sentences decoded together")
     parser.add_argument(
-        "--sentences", type=int, default=64, help="sentences a turn with large batches; an eighth with 1"
+        "--sentences",
+        type=int,
+        default=64,
+        help="sentences in a turn with large batches; an eighth of them with batch 1",
     )
     parser.add_argument("--mean-length", type=float, default=25.0, help="mean subwords of a source")
     parser.add_argument("--steps", type=int, default=25, help="decoder steps of each translation")
@@ -93,10 +96,12 @@ def arguments() -> argparse.Namespace:
     add_sizes(parser)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--rest", type=float, default=0.5, help="seconds before a side's clock starts")
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: seconds of all threads together")
-    parser.add_argument("--together", action="store_true", help="all sides in one process")
-    parser.add_argument("--only", default="", help="leave out the sides without this in their names")
+    parser.add_argument("--rest", type=float, default=0.5, help="seconds of pause before a system is timed")
+    parser.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: the CPU time of all threads together"
+    )
+    parser.add_argument("--together", action="store_true", help="run all systems in one process")
+    parser.add_argument("--only", default="", help="measure only systems with this text in their names")
     parser.add_argument("--out", type=Path, help="folder for the rows")
     parser.add_argument("--name", default="decoding-cpu")
     parser.add_argument("--profile", action="store_true")

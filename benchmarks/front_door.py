@@ -581,8 +581,13 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("results/front-door"), help="folder for the rows")
     parser.add_argument("--sections", default=",".join(SECTIONS), help=f"some of {', '.join(SECTIONS)}")
     parser.add_argument("--turns", type=int, default=7, help="how often the contenders take turns")
-    parser.add_argument("--milliseconds", type=float, default=20.0, help="by each clock, a contender and a turn")
-    parser.add_argument("--minutes", type=float, default=30.0, help="no new case begins after this time")
+    parser.add_argument(
+        "--milliseconds",
+        type=float,
+        default=20.0,
+        help="milliseconds of measurement for each clock, contender and turn",
+    )
+    parser.add_argument("--minutes", type=float, default=30.0, help="start no new case after this many minutes")
     parser.add_argument("--compile-only", metavar="I/N", help="compile the I-th of N parts; measure nothing")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that every case runs")
     parser.add_argument(

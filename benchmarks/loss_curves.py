@@ -57,12 +57,12 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", nargs="?", help="of a training with `rela`; its corpus is prepared")
+    parser.add_argument("config", nargs="?", help="config of `rela train`; its corpus must be prepared")
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help="as in `rela train`"
     )
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--every", type=int, default=10, help="steps that one point of a curve is the mean of")
+    parser.add_argument("--every", type=int, default=10, help="number of steps averaged for one point of a curve")
     parser.add_argument("--seeds", type=numbers, default=[1], help="1,2,3")
     parser.add_argument("--at-once", type=int, default=3, help="runs that share the device")
     parser.add_argument("--out", type=Path, default=Path("loss"), help="OUT.json, OUT.png and OUT.svg")

@@ -177,9 +177,9 @@ def metrics_of(address: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="model folder, English to German, such as that of `rela demo`")
-    parser.add_argument("--requests", type=int, default=1000, help="of each setting")
-    parser.add_argument("--seconds", type=float, default=120.0, help="at most, of each setting")
+    parser.add_argument("model", help="model folder, English to German, such as the one of `rela demo`")
+    parser.add_argument("--requests", type=int, default=1000, help="requests for each setting")
+    parser.add_argument("--seconds", type=float, default=120.0, help="most seconds for each setting")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--latency-ms", type=float, default=20.0)

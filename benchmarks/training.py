@@ -140,18 +140,16 @@ def serve(name: str, options: argparse.Namespace, questions: Connection) -> None
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--kinds", default="softmax,rela-g,rela-i", help="the first is what the others are compared with"
-    )
+    parser.add_argument("--kinds", default="softmax,rela-g,rela-i", help="attention kinds, compared with the first")
     parser.add_argument(
         "--marian", action="store_true", help="also Hugging Face Marian of the same sizes, SDPA, compiled"
     )
-    parser.add_argument("--tokens", type=int, default=25_000, help="target tokens a step")
-    parser.add_argument("--mean-length", type=float, default=30.0, help="mean subwords a sentence")
+    parser.add_argument("--tokens", type=int, default=25_000, help="target tokens in a step")
+    parser.add_argument("--mean-length", type=float, default=30.0, help="mean subwords in a sentence")
     parser.add_argument("--fixed-length", type=int, default=0, help="all sentences of this length (documents)")
     add_sizes(parser)
     parser.add_argument("--batches", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=20, help="steps a turn")
+    parser.add_argument("--steps", type=int, default=20, help="steps in a turn")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--warmup", type=int, default=8)
     parser.add_argument("--eager", action="store_true", help="without torch.compile")

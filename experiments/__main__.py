@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="do what is left of a grid within a time budget")
+    run = commands.add_parser("run", help="do the remaining runs of a grid within a time budget")
     run.add_argument("grid", type=Path)
     run.add_argument("--minutes", type=float, default=9.5, help="time budget, from the start of the command")
     run.add_argument("--data", type=Path, default=Path("data"), help="folder of the corpora and of prepared/")
@@ -42,23 +42,23 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, help="write the new rows to this folder, too")
     run.add_argument("--only", action="append", default=[], help="do runs whose id contains this (repeatable)")
     run.add_argument("--set", action="append", default=[], help="change a setting, as in rela train (repeatable)")
-    run.add_argument("--limit", type=int, help="use the first so many sentences of each text: for rehearsals")
-    run.add_argument("--commit", default="", help="the commit of the code, where git cannot be asked")
+    run.add_argument("--limit", type=int, help="use only this many sentences of each text, to test the set-up")
+    run.add_argument("--commit", default="", help="the commit of the code, if git is not available")
     run.add_argument("--keep-model", type=Path, help="keep copies of the models in half precision here")
     run.add_argument(
         "--resumable", action="store_true", help="start a run that may not fit, and stop it with a checkpoint"
     )
-    run.add_argument("--retry", action="store_true", help="do runs again that failed or have no analysis")
-    run.add_argument("--workers", type=int, default=1, help="so many processes share the runs and the device")
+    run.add_argument("--retry", action="store_true", help="repeat runs that failed or have no analysis")
+    run.add_argument("--workers", type=int, default=1, help="number of processes that share the runs and the device")
     run.add_argument("--workers-of", type=int, help=argparse.SUPPRESS)  # one of so many processes,
     run.add_argument("--started", type=float, help=argparse.SUPPRESS)  # whose time counts from here
     run.set_defaults(do=do_run)
 
-    listed = commands.add_parser("list", help="say what is done of a grid and what is left")
+    listed = commands.add_parser("list", help="list the finished and the remaining runs of a grid")
     listed.add_argument("grid", type=Path)
     listed.set_defaults(do=do_list)
 
-    merge = commands.add_parser("merge", help="add rows that came back from another machine")
+    merge = commands.add_parser("merge", help="add rows from another machine")
     merge.add_argument("files", type=Path, nargs="+")
     merge.set_defaults(do=do_merge)
 

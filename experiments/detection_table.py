@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--reverse", type=Path)
     parser.add_argument("--labelled", type=Path)
     parser.add_argument("--bad", action="append", metavar="NAME=COLUMN,COLUMN")
-    parser.add_argument("--source", type=Path, help="text to make noise of, which was not used to calibrate")
+    parser.add_argument("--source", type=Path, help="text from which noise is made; must not be the calibration text")
     parser.add_argument("--target", type=Path)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=2)

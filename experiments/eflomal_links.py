@@ -68,8 +68,10 @@ def text_options(parser: argparse.ArgumentParser) -> None:
     """The options that name the text."""
     for name in ("train-source", "train-target", "source", "target", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--train-tokenised", action="store_true", help="training text has its words between spaces")
-    parser.add_argument("--limit", type=int, help="use the first so many training pairs")
+    parser.add_argument(
+        "--train-tokenised", action="store_true", help="training text is already split into words by spaces"
+    )
+    parser.add_argument("--limit", type=int, help="use only this many training pairs, from the beginning")
 
 
 def main(arguments: Sequence[str] | None = None) -> float:

@@ -249,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         step = parsers[name] = steps.add_parser(name)
         step.add_argument("--out", type=Path, required=True)
-        step.add_argument("--share", type=float, default=NOISE, help="of the pairs that are made noisy")
+        step.add_argument("--share", type=float, default=NOISE, help="share of the pairs that are made noisy")
         step.set_defaults(run=run)
     planting, scoring, ranking, training, comparing = parsers.values()
     planting.add_argument("--source", type=Path, required=True)
@@ -263,9 +263,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         step.add_argument("--device", default="auto")
     scoring.add_argument("--process", type=int, default=0)
     scoring.add_argument("--processes", type=int, default=1)
-    training.add_argument("--config", type=Path, required=True, help="what to train; its training text is replaced")
+    training.add_argument(
+        "--config", type=Path, required=True, help="config of the models; its training text is replaced"
+    )
     training.add_argument("--set", action="append", help="override a value of the config")
-    training.add_argument("--rule", action="append", help="train this one only (repeatable)")
+    training.add_argument("--rule", action="append", help="train only with this rule (repeatable)")
     training.add_argument("--test-source", type=Path, required=True)
     for step in (training, comparing):
         step.add_argument("--test-target", type=Path, required=True)
