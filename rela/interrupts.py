@@ -1,4 +1,4 @@
-"""Ctrl-C without tracebacks: the first ends the command, the second ends the program at once."""
+"""Ctrl-C without tracebacks: the first ends the command, the second, or one within an import, the program at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from types import FrameType
 
 CODE = 130
 """The exit code of a program that was interrupted: 128 and the signal's number."""
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+"""The file that Python names for the code that imports modules."""
 
 
 class Interrupts:
@@ -23,6 +25,10 @@ class Interrupts:
         if self.came:  # the user does not want to wait for what the first one ended
             os._exit(CODE)
         self.came = True
+        if is_importing(frame):  # C++ code that an import runs cannot pass an exception on: PyTorch's aborts
+            with contextlib.suppress(OSError):
+                os.write(2, b"rela: interrupted\n")
+            os._exit(CODE)
         raise KeyboardInterrupt
 
     @contextlib.contextmanager
@@ -38,6 +44,15 @@ class Interrupts:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame, or one of its callers, belongs to Python's import system."""
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORT_SYSTEM:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def end_quietly_on_interrupt() -> None:

@@ -53,6 +53,22 @@ with Interrupts().listening():
     assert (done.returncode, done.stdout, done.stderr) == (CODE, b"", b"")
 
 
+def test_one_within_an_import_ends_the_program_before_the_import_sees_it(tmp_path):
+    """C++ code of an import has no way to pass a KeyboardInterrupt on, and aborts."""
+    (tmp_path / "slow_import.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('aborts')\n"
+    )
+    program = """
+import sys
+from rela.interrupts import Interrupts
+sys.path.append(sys.argv[1])
+with Interrupts().listening():
+    import slow_import
+"""
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (CODE, b"", b"rela: interrupted\n")
+
+
 def interrupted() -> None:
     signal.raise_signal(signal.SIGINT)
 
