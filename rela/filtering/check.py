@@ -56,7 +56,8 @@ class PairCheck:
     score: float | None = None
     """From 0 to 1, high is bad; of a model that is not calibrated, minus the log-probability for each subword."""
     verdict: str = ""
-    """"ok", "notice" (worse than 95 % of trusted pairs), "warn" (worse than 99 %), or "" without a detector."""
+    """"ok", "notice" (worse than 95 % of trusted pairs), "warn" (worse than 99 %), or "" without a detector.
+    A pair whose sides are the same and have no letter is "ok" whatever its score."""
     log_prob: float | None = None
     contrast: float | None = None
     null_rate: float | None = None
@@ -110,17 +111,19 @@ class Checker:
             line,
             *pair,
             score=score,
-            verdict=self.verdict(score),
+            verdict=self.verdict(score, pair),
             **numbers(ours),
             reverse=None if theirs is None else numbers(theirs),
             target_words=self.target_words(pair, ours),
             source_words=self.source_words(pair, ours, theirs),
         )
 
-    def verdict(self, score: float) -> str:
+    def verdict(self, score: float, pair: Pair) -> str:
         """How a score compares with those of trusted pairs."""
         if self.detector is None:
             return ""
+        if nothing_to_translate(*pair):  # its score is that of a copy
+            return "ok"
         limits = self.detector.thresholds
         return "warn" if score > limits["warn"] else "notice" if score > limits["notice"] else "ok"
 
@@ -150,6 +153,11 @@ class Checker:
             WordCheck(word, n, attention=a, flagged=n > limit)
             for word, n, a in zip(words(pieces), null, attention, strict=True)
         ]
+
+
+def nothing_to_translate(source: str, target: str) -> bool:
+    """Whether both sides are the same, up to white space, and have no letter: numbers, punctuation, emoji."""
+    return source.split() == target.split() and not any(character.isalpha() for character in source)
 
 
 def numbers(view: PairView) -> dict[str, Any]:

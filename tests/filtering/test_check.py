@@ -47,11 +47,31 @@ def test_every_pair_has_a_score_and_every_word_its_numbers(models, reverse):
 def test_verdicts_follow_the_thresholds(models):
     checker = Checker(models[0])
     limits = checker.detector.thresholds
-    assert checker.verdict(limits["warn"] + 1e-9) == "warn"
-    assert checker.verdict(limits["warn"]) == ("notice" if limits["warn"] > limits["notice"] else "ok")
-    assert checker.verdict(limits["notice"]) == "ok"
+    assert checker.verdict(limits["warn"] + 1e-9, PAIRS[0]) == "warn"
+    assert checker.verdict(limits["warn"], PAIRS[0]) == ("notice" if limits["warn"] > limits["notice"] else "ok")
+    assert checker.verdict(limits["notice"], PAIRS[0]) == "ok"
     flagged = [word.flagged for check in checker.check(toy_pairs(40, seed=11)) for word in check.target_words]
     assert sum(flagged) / len(flagged) <= 0.01, "one trusted word in a hundred at most"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "alone"),
+    [
+        ("12", "12", True),
+        (" 12\u00a0% ", "12 %", True),
+        ("!!!", "!!!", True),
+        ("\U0001f600", "\U0001f600", True),
+        ("12", "13", False),
+        ("3 m", "3 m", False),
+        ("Berlin", "Berlin", False),
+        ("中文", "中文", False),
+    ],
+)
+def test_equal_sides_without_a_letter_are_ok_whatever_their_score(models, source, target, alone):
+    checker = Checker(models[0])
+    worst = checker.detector.thresholds["warn"] + 1e-9
+    assert checker.verdict(worst, (source, target)) == ("ok" if alone else "warn")
+    assert Checker(tiny_translator()).verdict(worst, (source, target)) == ""
 
 
 def test_without_a_detector_the_score_is_minus_the_log_probability():
