@@ -15,7 +15,7 @@ from rela.attention.intervals import intervals_on, with_intervals
 from rela.attention.kinds import Kind
 from rela.attention.norms import make_norm
 from rela.attention.plans import Options, limits_of
-from rela.attention.sparsity import check_target, threshold_penalty
+from rela.attention.sparsity import check_target, keep_penalty, threshold_penalty
 
 IMPLEMENTATION = "rela"
 """The name of this implementation in `transformers`."""
@@ -60,6 +60,7 @@ class Attached(nn.Module):
             nn.Parameter(torch.zeros_like(like[:1]).expand(heads).clone()) if learned else float(threshold)
         )
         self.penalty: Tensor | None = None
+        self.open_forwards = 0
 
     def reset_parameters(self) -> None:
         """A learned θ begins at zero; the norm has its own `reset_parameters`."""
@@ -76,7 +77,7 @@ class Attached(nn.Module):
         assert isinstance(options.threshold, Tensor)
         scale = query.size(-1) ** -0.5 if options.scale is None else options.scale
         given = *limits_of(query, key, options), options.threshold, self.target_sparsity
-        self.penalty = threshold_penalty(query, key, scale, *given)
+        keep_penalty(self, threshold_penalty(query, key, scale, *given))
 
     def itself(self) -> Attached:
         """This module: asked of the wrapper that PEFT puts around it (`modules_to_save`), the adapter's copy."""
@@ -84,7 +85,7 @@ class Attached(nn.Module):
 
     def __getstate__(self) -> dict:
         # The penalty belongs to one forward and its graph, neither of which can be copied or stored.
-        return {**super().__getstate__(), "penalty": None}
+        return {**super().__getstate__(), "penalty": None, "open_forwards": 0}
 
 
 def is_hugging_face(module: nn.Module) -> bool:

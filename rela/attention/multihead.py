@@ -20,7 +20,7 @@ from rela.attention.module_masks import merge_module_masks
 from rela.attention.norms import make_norm
 from rela.attention.packed import attend_sentences
 from rela.attention.plans import Options, Window, check_dense, limits_of
-from rela.attention.sparsity import check_target, threshold_penalty
+from rela.attention.sparsity import check_target, keep_penalty, threshold_penalty
 from rela.device import Device, is_plain_eager
 from rela.packing import Packing, allowed_pairs
 
@@ -95,6 +95,7 @@ class MultiheadAttention(nn.Module):
             nn.Parameter(torch.empty(num_heads, **factory)) if threshold == "learned" else float(threshold)
         )
         self.penalty: Tensor | None = None
+        self.open_forwards = 0
         # Set by analysis: called with the q and k of each packed forward, which forms no weights itself.
         self.observer: Callable[..., None] | None = None
         # Set by training: the share of the mean key to subtract from packed keys (rela/attention/centring.py).
@@ -344,7 +345,7 @@ class MultiheadAttention(nn.Module):
         assert self.target_sparsity is not None
         assert isinstance(self.threshold, nn.Parameter)
         scale = self.head_dim**-0.5
-        self.penalty = threshold_penalty(q, k, scale, allowed, bias, self.threshold, self.target_sparsity)
+        keep_penalty(self, threshold_penalty(q, k, scale, allowed, bias, self.threshold, self.target_sparsity))
 
     def some_weight(self) -> Tensor:
         """A projection, for its type and device."""
@@ -419,7 +420,7 @@ class MultiheadAttention(nn.Module):
     def __getstate__(self) -> dict:
         # The penalty belongs to one forward and its graph, neither of which can be copied or stored; a copy's share of
         # the mean key would never change again.
-        return {**super().__getstate__(), "penalty": None, "observer": None, "centring": None}
+        return {**super().__getstate__(), "penalty": None, "open_forwards": 0, "observer": None, "centring": None}
 
     def extra_repr(self) -> str:
         kind = f"{self.kind.weights}+{self.kind.norm}"

@@ -14,6 +14,7 @@ from rela.attention.hugging_face import attach, attentions, check_last, is_huggi
 from rela.attention.kinds import Kind, kind_of, name_of
 from rela.attention.multihead import MultiheadAttention
 from rela.attention.pretrained import configure, register_transformers
+from rela.attention.sparsity import sum_penalties
 
 TORCH = "torch.nn.MultiheadAttention"
 Location = tuple[str, nn.Module, str, nn.MultiheadAttention]
@@ -105,6 +106,7 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
         put_back_options, check_options = configure(module, saved_options(kind, **options), left)
         undone.append(put_back_options)
         refusals.append(check_options)
+    undone.append(sum_penalties(forwards_of(module, **options)))
     undone += [put_in_place(module, locations, exchanged), lambda: [refuse() for refuse in refusals]]
 
     def put_back() -> nn.Module:
@@ -131,6 +133,13 @@ def torch_attentions(module: nn.Module, only: Collection[str] | None) -> list[Lo
         if isinstance(child, nn.MultiheadAttention)
     ]
     return locations if only is None else [location for location in locations if location[0] in only]
+
+
+def forwards_of(module: nn.Module, target_sparsity: float | None = None, **others: Any) -> list[nn.Module]:
+    """The modules whose forward is one of a model, whole or in part, where its attentions leave penalties."""
+    if target_sparsity is None:
+        return []
+    return [part for part in module.modules() if part is module or is_hugging_face(part)]
 
 
 def put_in_place(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -68,6 +71,49 @@ def threshold_penalty(
         return sparsity_penalty(scores - threshold[:, None, None].float(), target, allowed)
 
 
+def keep_penalty(attention: Any, penalty: Tensor) -> None:
+    """Store the penalty of one call of an attention: the last call's, or the sum over those of an `open_forward`."""
+    added = attention.open_forwards and attention.penalty is not None
+    attention.penalty = attention.penalty + penalty if added else penalty
+
+
+def open_forward(module: nn.Module, inputs: Any) -> None:
+    """Before a forward of a module: the penalties of an earlier one go, and those of this one will add up.
+
+    For some models call one attention several times in a forward (ALBERT). Modules within each other may all have
+    this hook: the outermost counts.
+    """
+    for attention in with_target(module):
+        if not attention.open_forwards:
+            attention.penalty = None
+        attention.open_forwards += 1
+
+
+def close_forward(module: nn.Module, inputs: Any, output: Any) -> None:
+    """After it: what calls an attention now (checkpointing, within backward) is no part of it."""
+    for attention in with_target(module):
+        attention.open_forwards = max(0, attention.open_forwards - 1)
+
+
+def sum_penalties(modules: Iterable[nn.Module]) -> Callable[[], None]:
+    """Let the penalties of one forward of each of these modules add up; the function returned ends that."""
+    handles = []
+    for module in modules:
+        handles.append(module.register_forward_pre_hook(open_forward))
+        handles.append(module.register_forward_hook(close_forward, always_call=True))
+
+    def end() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return end
+
+
+def with_target(module: nn.Module) -> list[Any]:
+    """The attentions inside a module that have a `target_sparsity`."""
+    return [part for part in module.modules() if getattr(part, "target_sparsity", None) is not None]
+
+
 def check_target(target: float | None, threshold: float | str, kind: Kind) -> None:
     """What a module is given as its `target_sparsity`: None, or a rate where there is a threshold to move."""
     if target is None:
@@ -81,11 +127,14 @@ def check_target(target: float | None, threshold: float | str, kind: Kind) -> No
 def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
     """The sum of the penalties that the attentions inside `module` left behind in their last training forward.
 
+    Of an attention that a forward calls several times (ALBERT), each call counts in a model given to
+    `rela.replace_attention`, and the last call elsewhere.
+
     Zero where none has a `target_sparsity`. Add it, times a factor, to the loss.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is a {type(module).__name__}; wanted a torch.nn.Module")
-    attentions = [part for part in module.modules() if getattr(part, "target_sparsity", None) is not None]
+    attentions = with_target(module)
     # Each once: what torch.compile wraps around an attention answers with the penalty of the attention inside.
     once = {id(attention.penalty): attention.penalty for attention in attentions}
     penalties = [penalty for penalty in once.values() if isinstance(penalty, Tensor)]

@@ -161,3 +161,20 @@ def test_long_sums_in_float16_reach_the_norm_in_float32():
     assert out.dtype == torch.float16
     assert out.isfinite().all()
     assert out.any()
+
+
+def test_each_call_of_a_shared_attention_counts_in_the_penalty():
+    """ALBERT calls one attention in every layer; where no weight is left in any, all have the same penalty."""
+    penalties = []
+    for layers in (1, 3):
+        model = make("albert", num_hidden_layers=layers).train()
+        replaced = rela.replace_attention(model, "rela-g", threshold="learned", target_sparsity=0.8)
+        shared = model.get_submodule(replaced.names[0])
+        torch.nn.init.constant_(shared.get_parameter(f"{ATTACHED}.threshold"), 1e6)
+        for _ in range(2):  # a forward forgets the one before
+            model(input_ids=IDS)
+        penalties.append(rela.collect_sparsity_penalty(model).item())
+    assert penalties == pytest.approx([0.04, 0.12])
+    replaced.undo()
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks
