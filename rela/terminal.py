@@ -35,7 +35,8 @@ def progress_bars() -> Iterator[Progress]:
         TextColumn("{task.fields[note]}"),
     ]
     tasks: dict[str, Any] = {}
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    # What goes to a file or a pipe must not be drawn above the bars instead.
+    with Bars(*columns, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty()) as bars:
 
         def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
             if stage not in tasks:

@@ -62,6 +62,17 @@ def test_lines_that_a_terminal_does_not_show_are_counted_on_it(tmp_path, monkeyp
     assert (tmp_path / "out").read_text() == "eins\nzwei\ndrei\n"
 
 
+def test_lines_for_a_pipe_go_there_while_a_terminal_counts_them(monkeypatch, capsys):
+    """As in `rela translate model text > file`."""
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with terminal.output_lines(None, "translated") as write:
+        write("eins")
+    assert capsys.readouterr().out == "eins\n"
+    assert "translated" in screen.getvalue()
+    assert "eins" not in screen.getvalue()
+
+
 def test_lines_are_not_counted_elsewhere(tmp_path, capfd):
     with terminal.output_lines(tmp_path / "out", "translated") as write:
         write("eins")
