@@ -212,6 +212,7 @@ def test_what_killed_processes_left_goes_and_what_live_ones_write_stays(tmp_path
     leave(tmp_path, f".model.{dead}.old")
     leave(tmp_path, "model")
     (tmp_path / f".log.{dead}.part").write_text("half")
+    (tmp_path / f".a\nb.{dead}.part").write_text("half")
     foreign = [".bashrc", ".model.backup", ".log.1999", f".{dead}.new"]
     for name in foreign:
         (tmp_path / name).write_text("not ours")
