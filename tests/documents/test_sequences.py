@@ -25,7 +25,7 @@ from rela.config import load_config, save_config
 from tests.documents.test_commands import PAGES, ROOT, code_lines, rela_commands
 from tests.documents.test_pages import PAGES as PAGES_BY_THEMSELVES
 from tests.documents.test_pages import demo, write_toy
-from tests.tiny_models import tiny_translator
+from tests.tiny_models import BACK, tiny_translator
 
 MAIN = ["README.md", "docs/training.md", "docs/training-options.md", "docs/translating.md", "docs/hugging-face.md"]
 """Read in this order after `make demo`: what a page makes, the next one uses."""
@@ -112,7 +112,8 @@ def made_by(*kinds: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         write_toy(folder, 60)
         for name in kinds:
-            tiny_translator().save(folder / "runs" / name / "model")
+            translator = tiny_translator(languages=BACK) if name == "de-en" else tiny_translator()
+            translator.save(folder / "runs" / name / "model")
         for name in ("dev", "new", "valid"):
             for side in ("en", "de"):
                 shutil.copy(folder / f"test.{side}", folder / f"{name}.{side}")
