@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import time
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -55,6 +57,15 @@ def make_server(
     return Server(config, limiter, grace_seconds)
 
 
+def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Warn once where connections wait for a free file; asyncio logs thousands of tracebacks, and tries again."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        warnings.warn("too many open files: new connections wait (ulimit -n has the limit)", stacklevel=1)
+    else:
+        loop.default_exception_handler(context)
+
+
 class Server(uvicorn.Server):
     """Uvicorn's server with a drain: after the first signal new requests get 503 and those in flight are answered.
 
@@ -73,6 +84,11 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """End as after a signal; from any thread."""
         self.signals += 1
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        asyncio.get_running_loop().set_exception_handler(report_loop_error)
+        await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to end; asked ten times a second."""

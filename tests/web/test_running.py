@@ -1,5 +1,7 @@
 """A socket is had or refused in one line, and idle clients do not hold a server up when it is to end."""
 
+import asyncio
+import errno
 import time
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from rela.web.request_limiter import RequestLimiter
-from rela.web.running import address_of, open_socket
+from rela.web.running import address_of, open_socket, report_loop_error
 from tests.web.serving import connect, read_all, running
 from tests.web.test_request_limiter import HEAD, Echo
 
@@ -54,3 +56,17 @@ def test_more_connections_than_allowed_get_503():
         with connect(address) as third:
             third.sendall(HEAD % (b"", 0))
             assert third.recv(65536).startswith(b"HTTP/1.1 503")
+
+
+def test_connections_that_wait_for_a_free_file_are_one_warning(caplog):
+    """Of an accept that fails, asyncio reports each of up to 2,048 tries."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.set_exception_handler(report_loop_error)
+        with pytest.warns(UserWarning, match="too many open files"):
+            loop.call_exception_handler({"message": "accept", "exception": OSError(errno.EMFILE, "too many")})
+        assert not caplog.records
+        loop.call_exception_handler({"message": "another fault", "exception": OSError(errno.EIO, "broken")})
+        assert "another fault" in caplog.text
+    finally:
+        loop.close()
