@@ -190,4 +190,10 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
             needed = "implied"
         for config in configurations([part]):
             found[id(config)] = min(needed, found.get(id(config), needed))  # additive before boolean before implied
+    # Gemma within PaliGemma says that it is not causal, and is given causal masks where no prefix is told.
+    looking: list[Any] = [attention for part in parts for attention in attentions(part).values()]
+    telling = {id(attention.config) for attention in looking if getattr(attention, "is_causal", False)}
+    for config in (attention.config for attention in looking):
+        if id(config) not in telling and found.get(id(config)) == "implied":
+            found[id(config)] = "boolean"
     return found

@@ -352,6 +352,21 @@ def test_padding_that_a_model_hides_by_a_finite_number(kind: str):
     assert torch.equal(first[kept == 1], second[kept == 1])
 
 
+def test_a_causal_mask_is_made_where_attentions_do_not_tell():
+    """PaliGemma without token types: its attentions say they are not causal, its mask is."""
+    text = {"model_type": "gemma", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 32, "vocab_size": 60}  # fmt: skip
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+              "intermediate_size": 32, "image_size": 8, "patch_size": 4}  # fmt: skip
+    config = transformers.PaliGemmaConfig(text_config=text, vision_config=vision, image_token_id=59, projection_dim=32)
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = transformers.PaliGemmaModel(config).eval()
+    own = model(input_ids=IDS)[0]
+    rela.replace_attention(model, "softmax")
+    torch.testing.assert_close(model(input_ids=IDS)[0], own)
+
+
 def test_windows_that_a_model_hides_by_a_finite_number():
     """Swin adds -100 and a learned bias: a shifted window looks at no part of the picture that wrapped around."""
     model = family("swin", image_size=16, depths=[2], window_size=4)
