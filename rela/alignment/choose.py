@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -158,12 +158,21 @@ def load_choice(folder: Path) -> AlignmentChoice | None:
         if "head" in values:  # as it was written while a choice was one head
             head = values.pop("head")
             values["heads"] = None if head is None else [head]
+        check_names(values)
         heads = values.pop("heads")
         choice = AlignmentChoice(heads=None if heads is None else tuple(heads), **values)
         check_types(choice)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError) as error:
         raise ModelFolderError(f"{path} is damaged: {error}") from None
     return choice
+
+
+def check_names(values: dict[str, object]) -> None:
+    """Refuse a file that lacks a value of a choice, or has one that a choice does not have."""
+    if missing := [name for name in ("layer", "heads", "shifted") if name not in values]:
+        raise ValueError(f"it has no {' and no '.join(missing)}; wanted layer, heads and shifted")
+    if unknown := sorted(values.keys() - {field.name for field in fields(AlignmentChoice)}):
+        raise ValueError(f"it has {', '.join(unknown)}, which a choice of heads does not have")
 
 
 def check_types(choice: AlignmentChoice) -> None:

@@ -85,6 +85,10 @@ def test_the_choice_is_remembered_in_the_folder(tmp_path):
         message = "" if isinstance(wrong, dict) else "wanted an object"
         with pytest.raises(ModelFolderError, match=rf"alignment\.json is damaged: {message}"):
             Aligner(model)
-    (tmp_path / "model" / "alignment.json").write_text(json.dumps({"layer": 1, "leyer": 2}))
-    with pytest.raises(ModelFolderError, match="damaged"):
-        load_choice(tmp_path / "model")
+    for wrong, message in (
+        ({"layer": 1, "leyer": 2}, "it has no heads and no shifted; wanted layer, heads and shifted"),
+        ({**old, "leyer": 2}, "it has leyer, which a choice of heads does not have"),
+    ):
+        (tmp_path / "model" / "alignment.json").write_text(json.dumps(wrong))
+        with pytest.raises(ModelFolderError, match=f"damaged: {message}"):
+            load_choice(tmp_path / "model")
