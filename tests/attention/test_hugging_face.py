@@ -7,7 +7,7 @@ import torch
 
 import rela
 from rela.attention.hugging_face import ATTACHED, attentions
-from tests.attention.hugging_face_models import GROUPED, SPECIAL, enable_checkpointing
+from tests.attention.hugging_face_models import GROUPED, SPECIAL, STACK, enable_checkpointing
 from tests.attention.hugging_face_models import make as family
 
 transformers = pytest.importorskip("transformers")
@@ -354,10 +354,8 @@ def test_padding_that_a_model_hides_by_a_finite_number(kind: str):
 
 def test_a_causal_mask_is_made_where_attentions_do_not_tell():
     """PaliGemma without token types: its attentions say they are not causal, its mask is."""
-    text = {"model_type": "gemma", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
-            "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 32, "vocab_size": 60}  # fmt: skip
-    vision = {"model_type": "siglip_vision_model", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
-              "intermediate_size": 32, "image_size": 8, "patch_size": 4}  # fmt: skip
+    text = {**GROUPED, "model_type": "gemma", "head_dim": 8, "vocab_size": 60}
+    vision = {**STACK, "model_type": "siglip_vision_model", "image_size": 8, "patch_size": 4}
     config = transformers.PaliGemmaConfig(text_config=text, vision_config=vision, image_token_id=59, projection_dim=32)
     config._attn_implementation = "eager"
     torch.manual_seed(0)
