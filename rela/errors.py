@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 
 class RunFailed(RuntimeError):
     """A run cannot go on, and the message says why; the command line shows it as one line, without a traceback."""
+
+
+def check_log_probs(values: Iterable[float]) -> None:
+    """End a run whose log-probabilities are not all finite; NaN in attention makes them NaN too."""
+    if not all(map(math.isfinite, values)):
+        raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
 
 
 TOOLKIT = ("numpy", "rich", "sacrebleu", "safetensors", "sentencepiece", "typer", "yaml", "zstandard")

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -97,9 +97,9 @@ def align(
     if dev_source and dev_target and dev_gold:
         gold = read_links(dev_gold, gold_one_based, gold_flipped)
         pairs = text_pairs(dev_source, dev_target, None)
-        remember_choice(there, choose(there, pairs, gold, tokenised))
+        remember_choice(there, choose(there, pairs, gold, tokenised), sys.stderr)
         if back is not None:
-            remember_choice(back, choose_backward(back, pairs, gold, tokenised))
+            remember_choice(back, choose_backward(back, pairs, gold, tokenised), sys.stderr)
     forward = Aligner(there, choice, tokenised)
     backward = None if back is None else Aligner(back, choice, tokenised)
     trained = None if aligner == "heads" or choice is not None or any(dev) else trained_aligner(forward, backward)
@@ -122,13 +122,13 @@ def align(
             write(pharaoh(links))
 
 
-def remember_choice(translator: Translator, choice: AlignmentChoice) -> None:
+def remember_choice(translator: Translator, choice: AlignmentChoice, stream: TextIO) -> None:
     """Keep the heads that were chosen for a model in its folder, and print them."""
     from rela.alignment.choose import save_choice
 
     assert translator.folder is not None
     save_choice(translator.folder, choice)
-    print(f"{translator.folder}: {choice}", file=sys.stderr)
+    print(f"{translator.folder}: {choice}", file=stream, flush=True)
 
 
 def with_choice(
@@ -205,7 +205,7 @@ def fit_aligner(
     Example: `rela fit-aligner runs/en-de/model valid.en valid.de --reverse runs/de-en/model`
     """
     from rela.alignment.agreement import choose_alone, choose_together
-    from rela.alignment.choose import Aligner, save_choice
+    from rela.alignment.choose import Aligner
 
     if (train_pairs is not None or steps is not None) and not train:
         raise ValueError("--train-pairs and --steps are about a trained aligner; give --train too")
@@ -220,9 +220,7 @@ def fit_aligner(
     else:
         choices = list(choose_together(translators[0], translators[1], stream, tokenised, pairs))
     for translator, choice in zip(translators, choices, strict=True):
-        assert translator.folder is not None
-        save_choice(translator.folder, choice)
-        print(f"{translator.folder}: {choice}", flush=True)
+        remember_choice(translator, choice, sys.stdout)
     if train:
         aligners = [Aligner(one, choice, tokenised) for one, choice in zip(translators, choices, strict=True)]
         train_aligner(aligners, paired_lines(source, target), train_pairs, steps)

@@ -45,14 +45,19 @@ def named_paths(specifications: list[str]) -> dict[str, str]:
     return paths
 
 
+def check_limit(limit: int | None) -> None:
+    """Refuse a `--limit` of no pairs."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; wanted at least 1")
+
+
 def text_pairs(source: Path, target: Path, limit: int | None, on_empty: str = "raise") -> list[tuple[str, str]]:
     """Sentence pairs of two files; the first `limit` if that is given. An empty one is an error, or is kept."""
     from itertools import islice
 
     from rela.data.corpus import read_pairs
 
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; wanted at least 1")
+    check_limit(limit)
     pairs = paired_lines(source, target) if on_empty == "keep" else read_pairs(source, target, "raise")
     return list(islice(pairs, limit))
 

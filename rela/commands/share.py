@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from rela.commands.arguments import check_limit, text_pairs
 from rela.commands.options import Device, Limit, ModelFolder
 from rela.commands.outputs import check_outputs, same
-from rela.terminal import paired_lines
 
 
 def convert(
@@ -43,8 +43,6 @@ def card(
 
     Example: `rela card runs/demo/model test.en test.de`
     """
-    from itertools import islice
-
     from rela.decoding.translate import Translator
     from rela.files import read_text, write_text
     from rela.model.folder import find_model
@@ -55,12 +53,11 @@ def card(
     check_outputs([path], [source, target, notes], [] if same(path, own) else [model])
     if source is not None and target is None:
         raise ValueError(f"{source} has no translation beside it; wanted SRC and TGT")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; wanted at least 1")
+    check_limit(limit)
     translator = Translator.load(model, device)
     measured = None
     if source is not None and target is not None:
-        pairs = list(islice(paired_lines(source, target), limit))
+        pairs = text_pairs(source, target, limit, on_empty="keep")
         measured = measure(translator, pairs, f"{source.name}, {target.name}")
     added = "" if notes is None else read_text(notes)
     write_text(path, model_card(translator, name or model.resolve().name, measured, added))

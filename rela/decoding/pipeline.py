@@ -30,7 +30,7 @@ from rela.decoding.sampling import Draw, sample
 from rela.decoding.traced import TracedEngine
 from rela.decoding.windows import WINDOW, LineBatch, batches_by_length, line_batches
 from rela.decoding.word_links import WordLinks, links_of
-from rela.errors import RunFailed
+from rela.errors import RunFailed, check_log_probs
 from rela.model.transformer import Transformer
 
 # Source tokens of a batch, unless asked for otherwise: what fills a GPU is more than a CPU has the memory for.
@@ -238,8 +238,7 @@ class Pipeline:
             with self.on_device(), self.engines.autocast(decode):
                 log_probs = self.engines.stepwise_engine(decode).score([pairs[i] for i in batch])
             for i, values in zip(batch, log_probs, strict=True):
-                if not all(map(math.isfinite, values)):
-                    raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
+                check_log_probs(values)
                 scores[i] = values
         return scores
 

@@ -23,7 +23,7 @@ from rela.decoding.even_packing import ROW_MULTIPLE, IdPair
 from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
-from rela.errors import RunFailed
+from rela.errors import check_log_probs
 from rela.filtering.pair_scores import BATCH_TOKENS, target_log_probs
 from rela.model.padding import KEY_MULTIPLE, round_up
 from rela.model.transformer import Transformer
@@ -128,7 +128,7 @@ def view_batch(translator: Translator, ids: list[IdPair], reference: Tensor) -> 
     with observed([layer.cross for layer in model.decoder]) as seen:
         log_probs = token_log_probs(model, model(*batch.inputs), batch)
     target = batch.target_in, batch.target_positions, batch.target_packing
-    plain = token_log_probs(model, model.decode(*target, *one_for_all(reference, batch.target_packing)), batch)
+    plain = token_log_probs(model, model.decode(*target, *repeat_source(reference, batch.target_packing)), batch)
     # [L, B, H, T, S]; many small sums of each pair follow, for which a GPU would have to be waited for every time
     weights = torch.stack([layer[: len(ids)] for layer in seen]).float().cpu()
     for i, (source, words) in enumerate(ids):
@@ -136,7 +136,7 @@ def view_batch(translator: Translator, ids: list[IdPair], reference: Tensor) -> 
         yield make_view(one, log_probs[i], plain[i], source, words)
 
 
-def one_for_all(memory: Tensor, targets: Packing) -> tuple[Tensor, Packing]:
+def repeat_source(memory: Tensor, targets: Packing) -> tuple[Tensor, Packing]:
     """One encoded source [R, C] as that of every target, packed; its sizes are those that `pack_evenly` would give."""
     count, length = targets.sentences, len(memory)
     ends = torch.arange(count + 1, dtype=torch.int32, device=memory.device) * length
@@ -148,8 +148,7 @@ def token_log_probs(model: Transformer, hidden: Tensor, batch: Batch) -> list[ND
     """[T + 1] for each pair, of hidden states [N, C]: the log-probability of each target subword and </s>."""
     found = target_log_probs(model, hidden, batch.target_out).double().cpu().numpy()
     bounds = batch.target_packing.cu_seqlens.tolist()
-    if not np.isfinite(found[: bounds[batch.sentences]]).all():  # NaN attention, too, ends here
-        raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
+    check_log_probs(found[: bounds[batch.sentences]])
     return [found[bounds[i] : bounds[i + 1]] for i in range(batch.sentences)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from rela.decoding.even_packing import IdPair
 from rela.decoding.forced import observed
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
-from rela.errors import RunFailed
+from rela.errors import check_log_probs
 from rela.model.transformer import Transformer
 
 # Padded tokens of a batch; all cross attention weights and the logits of a batch are held at once.
@@ -63,8 +62,7 @@ def score_batch(translator: Translator, ids: list[IdPair]) -> list[PairScore]:
     log_probs = target_log_probs(model, hidden, batch.target_out).cpu()
     bounds = batch.target_packing.cu_seqlens.tolist()
     means = [sum(log_probs[bounds[i] : bounds[i + 1]].tolist()) / (bounds[i + 1] - bounds[i]) for i in range(len(ids))]
-    if not all(map(math.isfinite, means)):  # NaN attention, too, ends here
-        raise RunFailed("a log-probability is no finite number; are the model's weights too large?")
+    check_log_probs(means)
     return [PairScore(null / count, mean) for null, count, mean in zip(nulls, rows, means, strict=True)]
 
 
