@@ -138,7 +138,9 @@ def check_scores(module: nn.Module, name: str, kind: Kind) -> None:
     """Refuse an attention that does more with its scores than ours does."""
     handed_on = keywords_of(type(module).forward)
     if strange := [
-        word for name, word in FOREIGN.items() if name in handed_on and getattr(module, word, None) is not None
+        attribute
+        for argument, attribute in FOREIGN.items()
+        if argument in handed_on and getattr(module, attribute, None) is not None
     ]:
         raise ValueError(
             f"{name} is a {type(module).__name__} with {', '.join(strange)}, which {kind.weights} has no place for"
@@ -282,7 +284,7 @@ def forward(
             f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
         )
     if others.get("indices") is not None:
-        attention_mask = among(others["indices"], attention_mask, keys)
+        attention_mask = only_chosen_keys(others["indices"], attention_mask, keys)
     bias, threshold = others.get("position_bias"), ours()
     limits: dict[str, Any] = {"scale": scaling, "threshold": threshold}
     intervals = None if others.get("output_attentions") else intervals_on(attention_mask, query, key)
@@ -313,12 +315,12 @@ def softmax(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *limit
 
     mask, scaling, dropout, is_causal = limits
     if others.get("indices") is not None:
-        mask = among(others["indices"], mask, key.size(2))
+        mask = only_chosen_keys(others["indices"], mask, key.size(2))
     options = {"scaling": scaling, "dropout": dropout if module.training else 0.0, "is_causal": is_causal}
     return sdpa_attention_forward(module, query, key, value, mask, **options, **others)
 
 
-def among(indices: Tensor, mask: Tensor | None, keys: int) -> Tensor:
+def only_chosen_keys(indices: Tensor, mask: Tensor | None, keys: int) -> Tensor:
     """A mask [B, 1, T, S] that shows a query only keys at `indices` [B, T, k], as the indexer of DeepSeek V3.2 does."""
     chosen = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
     chosen = chosen.scatter(-1, indices.long(), True).unsqueeze(1)

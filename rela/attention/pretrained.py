@@ -114,7 +114,7 @@ def name_exchanged(model: Any) -> None:
         isinstance(part, nn.MultiheadAttention) for part in model.modules()
     )
     exchanged |= {name: part for name, part in model.named_modules() if isinstance(part, MultiheadAttention)}
-    first, *others = alike(exchanged)
+    first, *others = group_by_options(exchanged)
     if whole and not others:
         del first["names"]
     if not isinstance(getattr(model.config, "rela", None), dict):
@@ -124,7 +124,7 @@ def name_exchanged(model: Any) -> None:
     model.config.attn_implementation = IMPLEMENTATION
 
 
-def alike(exchanged: Mapping[str, Attached | MultiheadAttention]) -> list[dict[str, Any]]:
+def group_by_options(exchanged: Mapping[str, Attached | MultiheadAttention]) -> list[dict[str, Any]]:
     """The options of exchanged attentions, and the names of those that have them."""
     groups: list[dict[str, Any]] = []
     for name, part in exchanged.items():

@@ -212,10 +212,10 @@ def detector_for(forward: Translator, backward: Translator | None) -> Detector |
 
 def with_names(detector: Detector, names: tuple[str, ...]) -> Detector:
     """The same detector for more features, those it does not know without weight."""
-    places = {name: place for place, name in enumerate(detector.names)}
+    indices = {name: index for index, name in enumerate(detector.names)}
 
     def spread(values: tuple[float, ...], absent: float = 0.0) -> tuple[float, ...]:
-        return tuple(values[places[name]] if name in places else absent for name in names)
+        return tuple(values[indices[name]] if name in indices else absent for name in names)
 
     return replace(
         detector,

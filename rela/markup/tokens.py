@@ -131,7 +131,7 @@ class Document:
         return [part[1] for block in blocks for part in block.parts if not isinstance(part, str)]
 
     def fill(self, translations: Sequence[str]) -> str:
-        """The document with translations in index of its passages."""
+        """The document with translations in place of its passages."""
         texts = iter(translations)
         written = []
         for block in self.blocks:
