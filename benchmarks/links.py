@@ -1,11 +1,13 @@
-"""The cost of word links in translation on a CPU: `rela translate --alignments` against plain translation.
+"""The cost of word links in translation: `rela translate --alignments` against plain translation.
 
     python -m benchmarks.links --out results
+    python -m benchmarks.links --model models/en-de --text test.en --device cuda --precisions bf16 --name links-gpu
 
 Translates sentences of the embedded corpus with `Translator.translate_nbest`, with random weights and a small
-vocabulary. So a step is cheaper than that of a trained model, and the links take a larger share. Three variants take
-turns in one process: plain, links from the decode steps, and links by a second, forced pass. Times are CPU times, and
-ratios are medians over turns.
+vocabulary. So a step is cheaper than that of a trained model, and the links take a larger share. With `--model` and
+`--text` it translates that text with a trained model instead. Three variants take turns in one process: plain, links
+from the decode steps, and links by a second, forced pass. Times are CPU times, or wall-clock times on a GPU, and ratios
+are medians over turns.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -23,6 +26,7 @@ from benchmarks.common import add_sizes, facts, model_config, sizes_of
 from rela.alignment.choose import Aligner
 from rela.alignment.online import OnlineLinks
 from rela.config import Config
+from rela.data.corpus import read_lines
 from rela.data.subwords import train_subwords
 from rela.decoding.translate import Translator
 from rela.files import write_text
@@ -33,18 +37,23 @@ from rela.toy import generate
 def main() -> None:
     options = arguments()
     torch.set_num_threads(options.threads)
-    lines = [pair.source for pair in generate(options.sentences, seed=3)]
-    translator = random_translator(options)
+    if options.model:
+        translator = Translator.load(options.model, options.device)
+        lines = list(islice(read_lines(options.text), options.sentences))
+    else:
+        translator = random_translator(options)
+        lines = [pair.source for pair in generate(options.sentences, seed=3)]
+    clock = time.process_time if translator.device.type == "cpu" else time.perf_counter
     rows = []
     for precision in options.precisions.split(","):
         seconds: dict[str, list[float]] = {}
         for turn in range(options.turns + 1):
             for name, side in sides(translator, lines, options, precision).items():
-                started = time.process_time()
+                started = clock()
                 side()
                 if turn:  # the first only warms up
-                    seconds.setdefault(name, []).append(time.process_time() - started)
-        rows.append(row_of(seconds, precision, options))
+                    seconds.setdefault(name, []).append(clock() - started)
+        rows.append(row_of(seconds, precision, len(lines), options) | agreement(translator, lines, options, precision))
         print(
             rows[-1]["precision"], {name: rows[-1][name] for name in rows[-1] if name.startswith("slower")}, flush=True
         )
@@ -61,11 +70,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--beam", type=int, default=4)
     add_sizes(parser)
     parser.set_defaults(vocabulary=1000)
+    parser.add_argument("--model", type=Path, help="a model folder instead of random weights")
+    parser.add_argument("--text", type=Path, help="with --model: the sentences to translate")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--no-second-pass", dest="second_pass", action="store_false", help="leave out the third")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, help="folder for the rows")
     parser.add_argument("--name", default="links")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if bool(given.model) != bool(given.text):
+        parser.error("--model and --text go together")
+    if given.device != "cpu" and not given.model:
+        parser.error("--device needs --model and --text")
+    return given
 
 
 def random_translator(options: argparse.Namespace) -> Translator:
@@ -79,8 +97,8 @@ def random_translator(options: argparse.Namespace) -> Translator:
 def sides(
     translator: Translator, lines: list[str], options: argparse.Namespace, precision: str
 ) -> dict[str, Callable[[], None]]:
-    """What is timed, by name; random weights never end a sentence, so a translation is as long as its source."""
-    search = {"beam": options.beam, "precision": precision, "max_length_ratio": 1.0, "max_length_extra": 0}
+    """What is timed, by name; random weights never end a sentence, so their translation is as long as its source."""
+    search = search_options(options, precision)
     aligner, links = Aligner(translator), OnlineLinks(translator)
 
     def plain() -> None:
@@ -90,33 +108,48 @@ def sides(
         translator.translate_nbest(lines, links=links, **search)
 
     def forced() -> None:
-        texts = translator.translate(lines, **search)
-        for line, text in zip(lines, texts, strict=True):
-            list(aligner.align([line], [text]))
+        list(aligner.align(lines, translator.translate(lines, **search)))
 
-    return {"plain": plain, "links": online, "second pass": forced}
+    sides = {"plain": plain, "links": online, "second pass": forced}
+    return sides if options.second_pass else {name: sides[name] for name in ("plain", "links")}
 
 
-def row_of(seconds: dict[str, list[float]], precision: str, options: argparse.Namespace) -> dict:
+def agreement(translator: Translator, lines: list[str], options: argparse.Namespace, precision: str) -> dict[str, int]:
+    """How many of the first 300 translations have the links of a forced pass over them."""
+    search = search_options(options, precision)
+    found = translator.translate_nbest(lines[:300], links=OnlineLinks(translator), **search)
+    best = [nbest[0] for nbest in found]
+    forced = Aligner(translator).align(lines[:300], [one.text for one in best])
+    equal = sum(set(one.links or ()) == links for one, links in zip(best, forced, strict=True))
+    return {"links compared": len(best), "links equal": equal}
+
+
+def search_options(options: argparse.Namespace, precision: str) -> dict[str, float | int | str]:
+    """How both sides search."""
+    search: dict[str, float | int | str] = {"beam": options.beam, "precision": precision}
+    return search if options.model else search | {"max_length_ratio": 1.0, "max_length_extra": 0}
+
+
+def row_of(seconds: dict[str, list[float]], precision: str, sentences: int, options: argparse.Namespace) -> dict:
     """The seconds of each side, and how much slower than plain the others are."""
     row = {
         "kind": options.kind,
         "precision": precision,
         **{f"seconds {name}": round(statistics.median(values), 3) for name, values in seconds.items()},
     }
-    for name in ("links", "second pass"):
+    for name in seconds.keys() - {"plain"}:
         ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds["plain"], strict=True))
         row[f"slower {name}"] = round(ratio - 1, 4)
     spread = (max(seconds["plain"]) - min(seconds["plain"])) / statistics.median(seconds["plain"])
     return {
         **row,
         "spread": round(spread, 3),
-        "sentences": options.sentences,
+        "sentences": sentences,
         "beam": options.beam,
         "threads": options.threads,
         "turns": options.turns,
-        **sizes_of(options),
-        **facts(torch.device("cpu")),
+        **({"model": str(options.model), "text": options.text.name} if options.model else sizes_of(options)),
+        **facts(torch.device(options.device)),
     }
 
 
