@@ -35,7 +35,7 @@ bench:                     ## the tables under results/, with the python that se
 	$(PYTHON) -m benchmarks.attention
 	$(PYTHON) -m benchmarks.front_door
 
-results: $(VENV)/ready     ## the tables and figures of docs/results.md, from experiments/rows
+results: $(VENV)/ready     ## the tables and figures of docs/results*.md, from experiments/rows
 	$(BIN)/python -m experiments results
 
 kernels-package: $(VENV)/ready  ## dist/kernels: the attention library for the kernels hub, pure Python and Triton

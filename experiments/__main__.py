@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     merge.add_argument("files", type=Path, nargs="+")
     merge.set_defaults(do=do_merge)
 
-    results = commands.add_parser("results", help="rebuild the tables and figures of docs/results.md from the rows")
+    results = commands.add_parser("results", help="rebuild the tables and figures of docs/results*.md from the rows")
     results.set_defaults(do=do_results)
     return top
 
@@ -129,10 +129,11 @@ def do_merge(given: argparse.Namespace) -> None:
 
 
 def do_results(given: argparse.Namespace) -> None:
-    from experiments.results import DOCUMENT, rebuild
+    from experiments.results import DOCS, PAGES, rebuild
 
     rebuild()
-    print(DOCUMENT)
+    for page in PAGES:
+        print(DOCS / page)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of docs/results.md, drawn from the rows: training curves, and Figures 3 to 6 of the paper."""
+"""The figures of the pages of results, drawn from the rows: training curves, and Figures 3 to 6 of the paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md, each a function from the rows to Markdown."""
+"""The tables of the pages of results, each a function from the rows to Markdown."""
 
 from __future__ import annotations
 
@@ -264,4 +264,4 @@ TABLES: dict[str, Callable[[Load], str]] = {
     "null-rate": null_rate_by_layer,
     "table-6": table_6,
 }
-"""By the name of their place in docs/results.md; `grid NAME` there is `variations` of a grid."""
+"""By the name of their place in a page; `grid NAME` there is `variations` of a grid."""

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.cells import GRIDS, NOT_RUN, Cell, Cells, cells_of, load_cells, signed
 from experiments.grid import Grid, Run, load_grid
-from experiments.results import DOCUMENT, rebuild
+from experiments.results import DOCS, FIGURE_NAMES, FIGURES, PAGES, generated, rebuild
 from experiments.rows import Row, write_rows
 from experiments.runner import Options, configuration
 from experiments.tables import TABLES, bleu
@@ -121,41 +121,49 @@ def test_mean_and_deviation() -> None:
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path, rows: list[Row]) -> None:
-    """In whatever order they were added, and whatever the page held before; with every table and figure there."""
-    written, page = [], DOCUMENT
+    """In whatever order they were added, and whatever the pages held before; with every table and figure there."""
+    written, before = [], DOCS
     for number, order in enumerate((rows, rows[::-1])):
         write_rows(tmp_path / f"rows{number}/table1.jsonl", order)
-        document = tmp_path / f"docs{number}/results.md"
-        document.parent.mkdir()
-        shutil.copyfile(page, document)
-        rebuild(document, tmp_path / f"rows{number}")
-        written.append({path.name: path.read_bytes() for path in sorted(document.parent.rglob("*.*"))})
-        page = document
+        docs = tmp_path / f"docs{number}"
+        copy_pages(before, docs)
+        rebuild(docs, tmp_path / f"rows{number}")
+        written.append({path.name: path.read_bytes() for path in sorted(docs.rglob("*.*"))})
+        before = docs
     assert written[0] == written[1]
-    assert set(written[0]) == {"results.md", "curves.svg", *(f"figure-{number}.svg" for number in (3, 4, 5, 6))}
+    assert set(written[0]) == {*PAGES, "curves.svg", *(f"figure-{number}.svg" for number in (3, 4, 5, 6))}
     assert "24.20 ± 0.10" in written[0]["results.md"].decode()
 
 
-def test_the_page_is_up_to_date(tmp_path: Path) -> None:
+def copy_pages(source: Path, docs: Path) -> None:
+    """The pages of results in a new folder."""
+    docs.mkdir()
+    for page in PAGES:
+        shutil.copyfile(source / page, docs / page)
+
+
+def test_the_pages_are_up_to_date(tmp_path: Path) -> None:
     """If this fails, run `make results` and commit what it wrote."""
-    document = tmp_path / "results.md"
-    shutil.copyfile(DOCUMENT, document)
-    rebuild(document)
-    assert document.read_text(encoding="utf-8") == DOCUMENT.read_text(encoding="utf-8")
-    drawn = {path.name for path in tmp_path.rglob("*.svg")}
-    kept = DOCUMENT.with_suffix("")
-    assert drawn == ({path.name for path in kept.glob("*.svg")} if kept.exists() else set())
+    docs = tmp_path / "docs"
+    copy_pages(DOCS, docs)
+    rebuild(docs)
+    for page in PAGES:
+        assert (docs / page).read_text(encoding="utf-8") == (DOCS / page).read_text(encoding="utf-8")
+    drawn = {path.name for path in docs.rglob("*.svg")}
+    assert drawn == {path.name for path in (DOCS / FIGURES).glob("*.svg")}
 
 
-def test_every_table_is_on_the_page() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert all(f"<!-- {name} -->\n" in text for name in TABLES)
+def test_every_table_and_figure_is_on_one_page() -> None:
+    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
+    grids = [f"grid {path.stem}" for path in GRIDS.glob("*.yaml")]
+    assert all(text.count(f"<!-- {name} -->\n") == 1 for name in [*TABLES, *FIGURE_NAMES])
+    assert all(text.count(f"<!-- {name} -->\n") <= 1 for name in grids)
 
 
 def test_an_unknown_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("<!-- table-9 -->\n<!-- end -->\n")
     with pytest.raises(ValueError, match="'table-9'"):
-        rebuild(tmp_path / "page.md", tmp_path)
+        generated(tmp_path / "page.md", {}, tmp_path)
 
 
 def test_tables_without_rows_say_so(tmp_path: Path) -> None:
