@@ -52,13 +52,16 @@ def align(
     ] = None,
     dev_source: Annotated[Path | None, typer.Option(help="Text to choose layer and head on.")] = None,
     dev_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
-    dev_gold: Annotated[Path | None, typer.Option(help="Its gold links; the choice stays in the model folder.")] = None,
+    dev_gold: Annotated[
+        Path | None, typer.Option(help="Its gold links; the choice is stored in the model folder.")
+    ] = None,
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
-    layer: Annotated[int | None, typer.Option(help="Decoder layer, from 1, instead of the remembered choice.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Decoder layer, from 1, instead of the stored choice.")] = None,
     head: Annotated[
-        list[int] | None, typer.Option(help="Head of that layer, from 1 (repeatable); its mean if left out.")
+        list[int] | None,
+        typer.Option(help="Head of that layer, from 1 (repeatable); the mean of all heads if left out."),
     ] = None,
     shifted: Annotated[
         bool | None,
@@ -190,10 +193,10 @@ def fit_aligner(
         bool, typer.Option("--train", help="Also train an aligner on the links of the heads; it is used from then on.")
     ] = False,
     train_pairs: Annotated[
-        int | None, typer.Option(help="With --train: pairs to learn from, at most; 6,000, or 20,000 for one model.")
+        int | None, typer.Option(help="With --train: most pairs to learn from; 6,000, or 20,000 for one model.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="With --train: steps of learning; 600, or 2,000 for one model.")
+        int | None, typer.Option(help="With --train: training steps; 600, or 2,000 for one model.")
     ] = None,
     tokenised: Tokenised = False,
     device: Device = "auto",

@@ -37,7 +37,7 @@ def check(
     target: TargetText,
     out: OutputFile = None,
     reverse: Annotated[Path | None, typer.Option(help="Model folder of the other direction.")] = None,
-    format: Annotated[str, typer.Option(help="tsv, or jsonl with everything that is known of a pair.")] = "tsv",
+    format: Annotated[str, typer.Option(help="tsv, or jsonl with all values of a pair.")] = "tsv",
     page: Annotated[Path | None, typer.Option(help="Also write the worst pairs as a page: FILE.html.")] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="SRC TGT are trusted pairs: fit score and thresholds, check nothing.")

@@ -19,7 +19,7 @@ def filter_pairs(
     model: ModelFolder,
     source: SourceText,
     target: TargetText,
-    out: Annotated[Path, typer.Option(help="Scores as TSV; scores on their way are kept in OUT.parts.")],
+    out: Annotated[Path, typer.Option(help="Scores as TSV; unfinished ones are kept in OUT.parts.")],
     by: Annotated[
         str, typer.Option(help="Rank by null-rate, log-prob, both, or score: what `rela check --calibrate` fitted.")
     ] = "null-rate",

@@ -173,13 +173,13 @@ def explore(
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,
     tokenised: Tokenised = False,
-    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 chooses a free one.")] = 8765,
     out: Annotated[Path | None, typer.Option(help="Write one HTML file instead of serving.")] = None,
     sentence: Annotated[str | None, typer.Option(help="Sentence that --out shows.")] = None,
     translation: Annotated[str | None, typer.Option(help="Its translation; the models' own if left out.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Look into attention in a browser: every head of every layer, word by word, models side by side.
+    """Show attention in a browser: every head of every layer, word by word, models side by side.
 
     Example: `rela explore demo/rela-g/model demo/softmax/model`, or for one file:
     `rela explore demo/rela-g/model --out look.html --sentence "The dog is sleeping ."`

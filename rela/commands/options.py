@@ -53,7 +53,7 @@ Limit = Annotated[int | None, typer.Option("--limit", help="Use only this many p
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the noise that is made and of the choice of examples.")]
 On = Annotated[
     str | None,
-    typer.Option("--on", help="ray: by workers of a Ray cluster, or of this machine; --out is a folder."),
+    typer.Option("--on", help="ray: on workers of a Ray cluster, or of this machine; --out is a folder."),
 ]
 RayWorkers = Annotated[
     int | None,

@@ -23,20 +23,22 @@ def serve(
         ),
     ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every network.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 5000,
-    batch: Annotated[int, typer.Option(help="Sentences computed together, at most.")] = 32,
+    port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.")] = 5000,
+    batch: Annotated[int, typer.Option(help="Most sentences computed together.")] = 32,
     latency_ms: Annotated[
-        float, typer.Option(help="Until then an answer may wait for others to share its batch.")
+        float, typer.Option(help="Longest time that a request waits for others to fill its batch.")
     ] = 20,
-    queue: Annotated[int, typer.Option(help="Sentences that may wait for a model.")] = 1024,
-    concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 256,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1 << 20,
-    max_texts: Annotated[int, typer.Option(help="Sentences of a request.")] = 256,
-    max_characters: Annotated[int, typer.Option(help="Characters of a request.")] = 100_000,
-    max_beam: Annotated[int, typer.Option(help="Widest beam a request may ask for.")] = 8,
-    timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 60,
-    read_timeout: Annotated[float, typer.Option(help="Seconds for a request to arrive.")] = 10,
-    grace: Annotated[float, typer.Option(help="Seconds for requests in flight after Ctrl-C or SIGTERM.")] = 30,
+    queue: Annotated[int, typer.Option(help="Most sentences that wait for a model.")] = 1024,
+    concurrency: Annotated[int, typer.Option(help="Most requests at a time.")] = 256,
+    max_body: Annotated[int, typer.Option(help="Most bytes of a request.")] = 1 << 20,
+    max_texts: Annotated[int, typer.Option(help="Most sentences of a request.")] = 256,
+    max_characters: Annotated[int, typer.Option(help="Most characters of a request.")] = 100_000,
+    max_beam: Annotated[int, typer.Option(help="Largest beam a request may ask for.")] = 8,
+    timeout: Annotated[float, typer.Option(help="Most seconds for an answer.")] = 60,
+    read_timeout: Annotated[float, typer.Option(help="Most seconds for a request to arrive.")] = 10,
+    grace: Annotated[
+        float, typer.Option(help="Seconds that open requests have to finish after Ctrl-C or SIGTERM.")
+    ] = 30,
     api_keys: Annotated[Path | None, typer.Option(help="File of keys, one a line; each request needs one.")] = None,
     origin: Annotated[
         list[str] | None, typer.Option(help="Web site whose pages may ask (repeatable), or '*' for all.")

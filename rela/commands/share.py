@@ -34,7 +34,7 @@ def card(
     source: Annotated[Path | None, typer.Argument(metavar="SRC", help="Test text to measure the model on.")] = None,
     target: Annotated[Path | None, typer.Argument(metavar="TGT", help="Its translation.")] = None,
     out: Annotated[Path | None, typer.Option(help="The card; README.md in the model folder if left out.")] = None,
-    name: Annotated[str | None, typer.Option(help="What to call the model; its folder's name if left out.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model; its folder's name if left out.")] = None,
     notes: Annotated[Path | None, typer.Option(help="Markdown to put before the limits: licences, uses.")] = None,
     limit: Limit = None,
     device: Device = "auto",

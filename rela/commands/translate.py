@@ -55,7 +55,7 @@ def translate(
         Path | None, typer.Option(metavar="FILE", help="What each translation must begin with, line by line.")
     ] = None,
     rerank: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="Order the beam again by a model of the other direction.")
+        Path | None, typer.Option(metavar="MODEL", help="Rerank the beam with a model of the other direction.")
     ] = None,
     rerank_weight: Annotated[
         float | None, typer.Option(help="Weight of the other direction's score, 0 to 1; 0.5 if left out.")
@@ -63,7 +63,7 @@ def translate(
     max_length_ratio: MaxLengthRatio = None,
     batch_tokens: BatchTokens = None,
     window: Annotated[
-        int | None, typer.Option(help="Lines read before the first is answered; 1 in a dialogue.")
+        int | None, typer.Option(help="Lines read before the first is translated; 1 to answer line by line.")
     ] = None,
     precision: Precision = None,
     engine: DecodeEngine = None,
@@ -72,7 +72,7 @@ def translate(
         typer.Option(help="html, xml, md, srt, po, txt, tagged or lines; by the ending of SRC if left out."),
     ] = None,
     glossary: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Source term, tab, target term a line: terms to be kept to.")
+        Path | None, typer.Option(metavar="FILE", help="Terms to use, one a line: source term, tab, target term.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep finished lines beside --out when interrupted; go on from them.")

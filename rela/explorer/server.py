@@ -161,7 +161,7 @@ def check_fields(data: dict[str, Any], fields: dict[str, Any]) -> None:
 
 
 def serve(views: Views, port: int = PORT, say: Callable[[str], None] = print) -> None:
-    """Serve the page on the loopback interface until interrupted; port 0 takes a free one."""
+    """Serve the page on the loopback interface until interrupted; port 0 chooses a free one."""
     listener = open_socket(HOST, port)
     # Nobody waits for a picture after Ctrl-C.
     server = make_server(RequestLimiter(create_app(views), Limits(body=MAX_BODY)), grace_seconds=1.0)

@@ -119,7 +119,7 @@ def mount_explorer(app: FastAPI, models: ServedModels, views: Views) -> None:
 
 
 def serve(server: TranslationServer, host: str = HOST, port: int = PORT, say: Callable[[str], None] = print) -> None:
-    """Serve until interrupted; port 0 takes a free one."""
+    """Serve until interrupted; port 0 chooses a free one."""
     listener = open_socket(host, port)
     pairs = ", ".join(f"{model.name} ({model.source} to {model.target})" for model in server.models)
     try:

@@ -22,7 +22,7 @@ LINGER_SECONDS = 1.0
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+    """A socket that listens; port 0 chooses a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
