@@ -38,7 +38,7 @@ class Load:
     times: list[float] = field(default_factory=list)
     """Seconds of each request that was answered."""
     errors: list[str] = field(default_factory=list)
-    rude: int = 0
+    unanswered: int = 0
     """Requests that were sent badly on purpose."""
 
     def percentile(self, share: float) -> float:
@@ -48,8 +48,8 @@ class Load:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.times)} answered, {self.rude} rude, {len(self.errors)} errors, {self.seconds:.0f} s, "
-            f"{len(self.times) / self.seconds:.0f} requests/s, "
+            f"{len(self.times)} answered, {self.unanswered} unanswered, {len(self.errors)} errors, "
+            f"{self.seconds:.0f} s, {len(self.times) / self.seconds:.0f} requests/s, "
             f"p50 {self.percentile(0.5):.0f} ms, p99 {self.percentile(0.99):.0f} ms"
         )
 
@@ -103,10 +103,10 @@ class Client:
 
 
 Ask = Callable[[Client, int], Awaitable[str | None]]
-"""Makes the n-th request and returns what was wrong, if anything; raises Rude where none was to be answered."""
+"""Makes the n-th request and returns what was wrong, if anything; raises Unanswered if none should be answered."""
 
 
-class Rude(Exception):
+class Unanswered(Exception):
     """A request that was not meant to be answered."""
 
 
@@ -122,8 +122,8 @@ async def put_load(address: str, ask: Ask, requests: int, clients: int, seconds:
                 break
             try:
                 wrong = await ask(client, number)
-            except Rude:
-                load.rude += 1
+            except Unanswered:
+                load.unanswered += 1
                 continue
             except (OSError, asyncio.IncompleteReadError) as error:
                 client.close()

@@ -41,8 +41,8 @@ from rela.decoding.translate import Translator
 from rela.evaluation.scores import bleu
 from rela.evaluation.significance import paired_bootstrap
 from rela.files import write_text
+from rela.filtering.combined_scorer import CombinedScorer
 from rela.filtering.detection import auroc, auroc_interval
-from rela.filtering.judge import Judge
 from rela.filtering.noise import Pair, make_noise
 from rela.filtering.score_corpus import score_corpus
 from rela.filtering.score_store import ScoreStore
@@ -96,9 +96,9 @@ def length_badness(pairs: Sequence[Pair]) -> NDArray[np.float64]:
 def score_noisy(options: argparse.Namespace, process: int = 0, processes: int = 1) -> ScoreStore:
     """The scores of the pairs that are this process' share; the others' are in the same folder."""
     backward = None if options.reverse is None else Translator.load(options.reverse, options.device)
-    judge = Judge(Translator.load(options.model, options.device), backward)
+    scorer = CombinedScorer(Translator.load(options.model, options.device), backward)
     files = options.out / "noisy.source", options.out / "noisy.target"
-    return score_corpus(judge, *files, options.out / "scores.parts", rank=process, world=processes)
+    return score_corpus(scorer, *files, options.out / "scores.parts", rank=process, world=processes)
 
 
 def badness(scores: NDArray[Any], pairs: Sequence[Pair]) -> dict[str, Any]:

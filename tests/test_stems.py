@@ -30,7 +30,7 @@ SUITES = {
     "attention/test_null_attention.py": "rows without a key, of every kind",
     "commands/test_explore.py": "rela explore, which serves until it is interrupted",
     "server/test_dockerfile.py": "Dockerfile and .dockerignore",
-    "server/test_load.py": "the server under load, with rude clients; benchmarks/server.py measures it",
+    "server/test_load.py": "the server under load, with clients that disconnect; benchmarks/server.py measures it",
     "server/test_openapi.py": "requests made from the server's own description",
     "explorer/test_browser.py": "the scripts under rela/explorer/static",
     "kernels/attention/test_gpu.py": "kernels on a GPU",

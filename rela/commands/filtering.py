@@ -79,20 +79,20 @@ def score_pairs(
     models: list[Path],
     files: tuple[Path, Path],
     folder: Path,
-    judged: bool,
+    combined: bool,
     on: str | None,
     workers: int | None,
     device: str,
 ) -> ScoreStore | None:
     """The scores of all pairs, in `folder`, by the processes of torchrun or by Ray; None but in the first process.
 
-    `models` are a model and, if there is one, its reverse model; `judged` adds the combined score of their detector.
+    `models` are a model and, if there is one, its reverse model; `combined` adds the combined score of their detector.
     """
     from functools import partial
 
     from rela.commands.ray_jobs import score_on_ray
     from rela.decoding.translate import Translator
-    from rela.filtering.judge import Judge
+    from rela.filtering.combined_scorer import CombinedScorer
     from rela.filtering.score_corpus import score_corpus
     from rela.training.processes import join_processes
 
@@ -100,7 +100,7 @@ def score_pairs(
         forward, *backward = (Translator.load(model, str(processes.device)) for model in models)
         score = score_corpus if on is None else partial(score_on_ray, on=on, workers=workers, device=device)
         store = score(
-            Judge(forward, *backward) if judged else forward,
+            CombinedScorer(forward, *backward) if combined else forward,
             *files,
             folder,
             rank=processes.rank,

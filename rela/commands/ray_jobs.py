@@ -132,7 +132,7 @@ class ScoreRows:
 
     model: str
     reverse: str | None
-    judged: bool
+    combined: bool
     """Whether the combined score of `rela check` is wanted too."""
     device: str
 
@@ -141,15 +141,15 @@ class ScoreRows:
 
     def start(self) -> Work:
         from rela.decoding.translate import Translator
-        from rela.filtering.judge import Judge
+        from rela.filtering.combined_scorer import CombinedScorer
         from rela.filtering.score_corpus import score_block
 
         translator = Translator.load(self.model, self.device)
         backward = None if self.reverse is None else Translator.load(self.reverse, self.device)
-        judge = Judge(translator, backward) if self.judged else None
+        scorer = CombinedScorer(translator, backward) if self.combined else None
 
         def score(shard: Shard, rows: list[Row]) -> bytes:
-            return score_block(translator, [(row[0], row[1]) for row in rows], judge).tobytes()
+            return score_block(translator, [(row[0], row[1]) for row in rows], scorer).tobytes()
 
         return score
 
@@ -228,14 +228,14 @@ def score_on_ray(
 
     from rela.cluster.inputs import shards_of
     from rela.cluster.ray_data import Workers, map_shards
-    from rela.filtering.judge import Judge
+    from rela.filtering.combined_scorer import CombinedScorer
     from rela.filtering.score_corpus import BLOCK, open_store
     from rela.filtering.score_store import RECORD
 
     refuse_on_ray(on, {"nproc-per-node of torchrun": world > 1})
-    judged = isinstance(scorer, Judge)
-    translator, backward = (scorer.forward, scorer.backward) if judged else (scorer, None)
-    job = ScoreRows(str(translator.folder), str(backward.folder) if backward else None, judged, device)
+    combined = isinstance(scorer, CombinedScorer)
+    translator, backward = (scorer.forward, scorer.backward) if combined else (scorer, None)
+    job = ScoreRows(str(translator.folder), str(backward.folder) if backward else None, combined, device)
     store = open_store(scorer, source, target, folder)
     done = set(store.finished())
     shards = shards_of([source, target], BLOCK)

@@ -1,4 +1,4 @@
-"""Which way models translate: two that are to judge the same pairs together must go opposite ways."""
+"""Which way models translate: two that score the same pairs together must have opposite directions."""
 
 from __future__ import annotations
 

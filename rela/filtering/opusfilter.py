@@ -86,13 +86,13 @@ class NullRateFilter(FilterABC):
     # OpusFilter's own version scores one pair at a time; these keep whole batches for the model.
     def filter(self, pairs: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
         """The accepted pairs."""
-        return (pair for pair, accepted in self.judged(pairs) if accepted)
+        return (pair for pair, accepted in self.decided(pairs) if accepted)
 
     def filterfalse(self, pairs: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
         """The rejected pairs."""
-        return (pair for pair, accepted in self.judged(pairs) if not accepted)
+        return (pair for pair, accepted in self.decided(pairs) if not accepted)
 
-    def judged(self, pairs: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], bool]]:
+    def decided(self, pairs: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], bool]]:
         """Each pair and whether it is accepted."""
         stream = iter(pairs)
         while chunk := list(islice(stream, CHUNK)):

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rela.data.corpus import EMPTY, NOT_UTF8, NUL, TOO_LONG, decode_line, raw_pairs
 from rela.decoding.even_packing import IdPair
 from rela.decoding.translate import PairTooLong, Translator
+from rela.filtering.combined_scorer import CombinedScorer
 from rela.filtering.detector import TOO_LONG_FOR_MODEL
 from rela.filtering.fingerprint import file_fingerprint, model_fingerprint
-from rela.filtering.judge import Judge
 from rela.filtering.pair_scores import score_ids
 from rela.filtering.score_store import RECORD, ScoreStore
 from rela.progress import Progress
@@ -28,7 +28,7 @@ RawPair = tuple[bytes | None, bytes | None]
 
 
 def score_corpus(
-    scorer: Translator | Judge,
+    scorer: Translator | CombinedScorer,
     source: str | Path,
     target: str | Path,
     folder: Path,
@@ -38,20 +38,21 @@ def score_corpus(
     block: int = BLOCK,
     progress: Progress | None = None,
 ) -> ScoreStore:
-    """Score this process' share of the blocks that are not scored yet, into `folder`; a judge adds a combined score.
+    """Score this process' share of the blocks that are not scored yet, into `folder`.
 
+    A `CombinedScorer` also gives each pair a combined score, a `Translator` does not.
     Block i belongs to process i mod `world`. The scores of a pair do not depend on the pairs beside it, so neither
     an interruption nor the number of processes leaves a trace in them.
     """
     store = open_store(scorer, source, target, folder, block)
-    judge = scorer if isinstance(scorer, Judge) else None
-    translator = scorer.forward if isinstance(scorer, Judge) else scorer
+    combined = scorer if isinstance(scorer, CombinedScorer) else None
+    translator = scorer.forward if isinstance(scorer, CombinedScorer) else scorer
     done = store.finished()
     seen = 0
     with store.writer(rank) as writer:
         for number, pairs in enumerate(blocks(source, target, block)):
             if number not in done and number % world == rank:
-                writer.add(number, score_block(translator, pairs, judge))
+                writer.add(number, score_block(translator, pairs, combined))
             seen += len(pairs)
             if progress is not None:
                 progress("scored", seen, None)
@@ -59,24 +60,24 @@ def score_corpus(
 
 
 def open_store(
-    scorer: Translator | Judge, source: str | Path, target: str | Path, folder: Path, block: int = BLOCK
+    scorer: Translator | CombinedScorer, source: str | Path, target: str | Path, folder: Path, block: int = BLOCK
 ) -> ScoreStore:
-    """The scores of a corpus by a model or a judge, as far as they are in `folder`."""
+    """The scores of a corpus by a model or a combined scorer, as far as they are in `folder`."""
     if "-" in (str(source), str(target)):
         raise ValueError("the corpus is read more than once, so it cannot come from the standard input")
-    judge = scorer if isinstance(scorer, Judge) else None
+    combined = scorer if isinstance(scorer, CombinedScorer) else None
     job = {
         "format": 2,
         "block": block,
-        "model": model_fingerprint(scorer.forward if isinstance(scorer, Judge) else scorer),
+        "model": model_fingerprint(scorer.forward if isinstance(scorer, CombinedScorer) else scorer),
         "source": file_fingerprint(source),
         "target": file_fingerprint(target),
-        **({} if judge is None else judge.fingerprint),
+        **({} if combined is None else combined.fingerprint),
     }
     return ScoreStore(folder, job)
 
 
-def score_block(translator: Translator, pairs: list[RawPair], judge: Judge | None = None) -> NDArray[Any]:
+def score_block(translator: Translator, pairs: list[RawPair], combined: CombinedScorer | None = None) -> NDArray[Any]:
     """The records of consecutive lines."""
     scores = np.zeros(len(pairs), RECORD)
     scores["null_rate"] = scores["log_prob"] = scores["score"] = np.nan
@@ -84,15 +85,15 @@ def score_block(translator: Translator, pairs: list[RawPair], judge: Judge | Non
     for i, raw in enumerate(pairs):
         encoded, problem = encode(translator, raw)
         text = (decode_line(raw[0])[0], decode_line(raw[1])[0])
-        if not problem and judge is not None and not judge.can_read(text):
+        if not problem and combined is not None and not combined.can_read(text):
             problem = TOO_LONG_FOR_MODEL
         scores["problem"][i] = PROBLEMS.index(problem)
         if not problem:
             ids.append(encoded)
             texts.append(text)
             scored.append(i)
-    if judge is not None:
-        scores[scored] = [(*found, 0) for found in judge.scores(texts)]
+    if combined is not None:
+        scores[scored] = [(*found, 0) for found in combined.scores(texts)]
         return scores
     for i, score in zip(scored, score_ids(translator, ids), strict=True):
         scores[i] = (score.null_rate, score.log_prob, np.nan, 0)

@@ -28,7 +28,7 @@ from rela.model.transformer import Transformer
 
 IGNORED = -100
 """The label that counts for no loss."""
-THEIR_PARTS = {
+TRANSFORMERS_PARTS = {
     "source_embedding": "encoder.embedding",
     "encoder": "encoder.layers",
     "encoder_norm": "encoder.norm",
@@ -288,7 +288,7 @@ class RelaForConditionalGeneration(PreTrainedModel, GenerationMixin):
         """A model with the weights of ours."""
         new = cls(config)
         missing, extra = new.load_state_dict(
-            {their_name(name): w for name, w in model.state_dict().items()}, strict=False
+            {transformers_name(name): w for name, w in model.state_dict().items()}, strict=False
         )
         if missing or extra:
             raise ValueError(f"the weights do not fit their configuration: {', '.join([*missing, *extra])}")
@@ -298,11 +298,11 @@ class RelaForConditionalGeneration(PreTrainedModel, GenerationMixin):
         """Our model with the weights of this one."""
         new = Transformer(self.config.model_config)
         weights = self.state_dict()
-        new.load_state_dict({name: weights[their_name(name)] for name in new.state_dict()})
+        new.load_state_dict({name: weights[transformers_name(name)] for name in new.state_dict()})
         return new.train(self.training)
 
 
-def their_name(name: str) -> str:
+def transformers_name(name: str) -> str:
     """The name here of a parameter of our Transformer."""
     part, _, rest = name.partition(".")
-    return f"{THEIR_PARTS[part]}.{rest}"
+    return f"{TRANSFORMERS_PARTS[part]}.{rest}"

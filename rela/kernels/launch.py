@@ -48,29 +48,29 @@ class Launch:
     as descriptors.
     """
 
-    __slots__ = ("again", "constants", "grid", "kernel", "tiles")
+    __slots__ = ("constants", "grid", "kernel", "repeat", "tiles")
 
     def __init__(self, kernel: Any, grid: tuple[int, ...], constants: dict[str, Any], tiles: Tiles | None = None):
         self.kernel, self.grid, self.constants, self.tiles = kernel, grid, constants, tiles or {}
-        self.again: Callable[..., None] | None = None
+        self.repeat: Callable[..., None] | None = None
 
     def __call__(self, *arguments: Any) -> None:
-        if self.again is None or has_hooks():
+        if self.repeat is None or has_hooks():
             with on_device(arguments[0]):
                 self.start(*arguments)
             return
         device = arguments[0].get_device()
         if device == torch._C._cuda_getDevice():
-            self.again(device, arguments)
+            self.repeat(device, arguments)
         else:
             with torch.cuda.device(device):
-                self.again(device, arguments)
+                self.repeat(device, arguments)
 
     def start(self, *arguments: Any) -> None:
         """Launch on the current device as Triton does, and keep the variant it has found."""
         compiled = self.kernel[self.grid](*described(arguments, self.tiles), **self.constants)
         if REUSES and compiled is not None:
-            self.again = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
+            self.repeat = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
 
 
 def described(arguments: tuple[Any, ...], tiles: Tiles) -> tuple[Any, ...]:

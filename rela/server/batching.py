@@ -22,7 +22,7 @@ from rela.web.refused import Busy
 
 SMOOTHING = 0.2
 """Weight of the newest batch in the mean time of a batch."""
-PATIENCE = 0.1
+WAIT_SHARE = 0.1
 """Share of the mean time of a batch for which a free worker waits for clients that were just answered."""
 log = logging.getLogger("rela.server")
 
@@ -51,7 +51,7 @@ class Job:
     future: asyncio.Future[list[Any]]
     arrived: float = field(default_factory=time.monotonic)
 
-    def give(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """Hand over the results, or what went wrong; from the worker's thread."""
 
         def hand_over() -> None:
@@ -124,7 +124,7 @@ class Batcher:
             self._thread = None
         with self._changed:
             while self.waiting:
-                self._remove(self.waiting[0])[0].give(Busy("the server is stopping"))
+                self._remove(self.waiting[0])[0].finish(Busy("the server is stopping"))
 
     @property
     def is_working(self) -> bool:
@@ -176,7 +176,7 @@ class Batcher:
                 self.free_since = time.monotonic()
             self.done(BatchDone(jobs[0].task.name, len(jobs), sum(len(job.items) for job in jobs), seconds))
             for job, outcome in zip(jobs, outcomes, strict=True):  # at the end: who has an answer may ask again
-                job.give(outcome)
+                job.finish(outcome)
 
     def _next_batch(self) -> tuple[Job, ...] | None:
         """The jobs of the next batch, or None at the end."""
@@ -186,7 +186,7 @@ class Batcher:
                     self._changed.wait()
                     continue
                 target = self.waiting[0].arrived + self.latency - self.batch_seconds
-                left = max(target, self.free_since + PATIENCE * self.batch_seconds) - time.monotonic()
+                left = max(target, self.free_since + WAIT_SHARE * self.batch_seconds) - time.monotonic()
                 chosen = self._choose()
                 full = sum(len(job.items) for job in chosen) >= self.batch or chosen[0].task.alone
                 if left <= 0 or full or len(self.waiting) >= self.expected:

@@ -28,8 +28,8 @@ LINGER_SECONDS = 1.0
 """For the rest of a refused request: closed at once, the connection may be reset before the refusal is read."""
 
 
-class Left(Exception):
-    """The client left before its request was complete."""
+class ClientDisconnected(Exception):
+    """The client closed the connection before its request was complete."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RequestLimiter:
         self.in_flight += not free
         try:
             await self.pass_on(scope, await self.read_body(scope, incoming), incoming, send)
-        except Left:
+        except ClientDisconnected:
             pass
         except Refused as error:
             await refuse(incoming, send, error)
@@ -108,7 +108,7 @@ class RequestLimiter:
                 while more and size <= DISCARDED * largest:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Left
+                        raise ClientDisconnected
                     chunk, more = message.get("body", b""), message.get("more_body", False)
                     size += len(chunk)
                     body += chunk if size <= largest else b""
@@ -133,7 +133,7 @@ class RequestLimiter:
                     await answering
         except TimeoutError:
             if exchange.started:
-                raise Left from None
+                raise ClientDisconnected from None
             if self.stopping:
                 raise Busy("the server is stopping") from None
             seconds = self.limits.answer_seconds

@@ -30,23 +30,23 @@ def test_scores_are_null_rates_in_order(folder):
 def test_decisions_filter_and_filterfalse_agree(folder, kind):
     pairs = toy_pairs(9)
     scores = sorted(kind(model=str(folder)).score(pairs))
-    judge = kind(model=str(folder), threshold=scores[4])
-    decisions = list(judge.decisions(pairs))
+    opus_filter = kind(model=str(folder), threshold=scores[4])
+    decisions = list(opus_filter.decisions(pairs))
     assert True in decisions
     assert False in decisions
-    assert list(judge.filter(pairs)) == [pair for pair, yes in zip(pairs, decisions, strict=True) if yes]
-    assert list(judge.filterfalse(pairs)) == [pair for pair, yes in zip(pairs, decisions, strict=True) if not yes]
-    assert judge.accept(scores[4])
+    assert list(opus_filter.filter(pairs)) == [pair for pair, yes in zip(pairs, decisions, strict=True) if yes]
+    assert list(opus_filter.filterfalse(pairs)) == [pair for pair, yes in zip(pairs, decisions, strict=True) if not yes]
+    assert opus_filter.accept(scores[4])
 
 
 def test_the_thresholds_that_accept_and_reject_everything(folder):
     for kind, worst, best in ((NullRateFilter, 1.0, 0.0), (LogProbFilter, float("-inf"), 0.0)):
-        judge = kind(model=str(folder))
-        assert judge.score_direction in ("clean_low", "clean_high")
-        judge.threshold = judge.accept_threshold
-        assert judge.accept(worst)
-        judge.threshold = judge.reject_threshold
-        assert not judge.accept(best)
+        opus_filter = kind(model=str(folder))
+        assert opus_filter.score_direction in ("clean_low", "clean_high")
+        opus_filter.threshold = opus_filter.accept_threshold
+        assert opus_filter.accept(worst)
+        opus_filter.threshold = opus_filter.reject_threshold
+        assert not opus_filter.accept(best)
 
 
 def test_pairs_are_read_as_they_are_needed(folder):

@@ -68,7 +68,7 @@ def test_a_kernel_runs_where_its_tensors_are(monkeypatch):
         launch.Launch(Recorder(), (1,), {})(Placed(place))
         assert entered == wanted
     again = launch.Launch(Recorder(), (1,), {})
-    again.again = lambda device, arguments: entered.append(("again", device))
+    again.repeat = lambda device, arguments: entered.append(("again", device))
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     for place, wanted in (("cuda:0", [("again", 0)]), ("cuda:1", [1, ("again", 1), "out"])):
         entered.clear()

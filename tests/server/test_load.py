@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from benchmarks.server import Client, Rude, metrics_of, put_load, serving
+from benchmarks.server import Client, Unanswered, metrics_of, put_load, serving
 from rela.config import Config, DecodeConfig, ModelConfig
 from rela.decoding.translate import Translator
 from rela.model.transformer import Transformer
@@ -30,7 +30,7 @@ def smallest_model(path):
     return path
 
 
-def requests_of_all_sorts(translator, texts=TEXTS, rude=0.05, slow=0.001):
+def requests_of_all_sorts(translator, texts=TEXTS, unanswered=0.05, slow=0.001):
     """Both interfaces, one text or several; a share of the clients leaves, and a small one stalls."""
     expected = dict(zip(texts, translator.translate(texts), strict=True))
 
@@ -41,14 +41,14 @@ def requests_of_all_sorts(translator, texts=TEXTS, rude=0.05, slow=0.001):
         asked = {"q": given, "source": "en", "target": "de"} if libre else {"texts": given}
         path, body = "/translate" if libre else "/v1/translate", json.dumps(asked).encode()
         chance = draw.random()
-        if chance < rude:  # within its head, within its body, or just before the answer
+        if chance < unanswered:  # within its head, within its body, or just before the answer
             await client.leave(path, body, draw.randrange(1, 120 + len(body)))
-            raise Rude
-        if chance < rude + slow:
+            raise Unanswered
+        if chance < unanswered + slow:
             answer = await client.stall(path, body, draw.randrange(1, 90 + len(body)))
             if answer and b" 408 " not in answer[:30]:
                 return f"a client that stalled got {answer[:80]!r}"
-            raise Rude
+            raise Unanswered
         status, answer = await client.post(path, body)
         if status != 200:
             return f"status {status}: {answer[:200]!r}"
@@ -59,12 +59,12 @@ def requests_of_all_sorts(translator, texts=TEXTS, rude=0.05, slow=0.001):
     return ask
 
 
-def test_a_small_load_with_rude_clients(client, translators, caplog):
-    ask = requests_of_all_sorts(translators["en-de"], rude=0.2, slow=0.0)
+def test_a_small_load_with_clients_that_disconnect(client, translators, caplog):
+    ask = requests_of_all_sorts(translators["en-de"], unanswered=0.2, slow=0.0)
     load = asyncio.run(put_load(str(client.base_url), ask, 120, 16, seconds=60))
     assert load.errors == []
-    assert len(load.times) + load.rude == 120
-    assert load.rude > 10
+    assert len(load.times) + load.unanswered == 120
+    assert load.unanswered > 10
     assert caplog.text == ""
 
 

@@ -10,7 +10,7 @@ from rela.filtering.fingerprint import model_fingerprint
 from rela.filtering.noise import Pair
 
 
-class Judge:
+class CombinedScorer:
     """One model, or two of opposite directions, with the detector in the first one's folder."""
 
     def __init__(self, forward: Translator, backward: Translator | None = None) -> None:

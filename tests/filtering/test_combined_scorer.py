@@ -5,8 +5,8 @@ import pytest
 
 from rela.filtering.calibration import calibrate
 from rela.filtering.check import Checker
+from rela.filtering.combined_scorer import CombinedScorer
 from rela.filtering.detector import save_detectors
-from rela.filtering.judge import Judge
 from rela.filtering.ranking import Criterion, best_first, chosen, rank_values
 from rela.filtering.score_corpus import PROBLEMS, score_corpus
 from tests.filtering.corpora import write_lines
@@ -16,13 +16,13 @@ from tests.tiny_models import BACK, tiny_folder, toy_pairs
 def test_a_corpus_is_scored_and_ranked_by_the_detector(tmp_path):
     there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     with pytest.raises(ValueError, match="run rela check --calibrate"):
-        Judge(there, back)
+        CombinedScorer(there, back)
     save_detectors(tmp_path / "there", calibrate(there, back, toy_pairs(24, seed=11)))
     pairs = [*toy_pairs(9), ("only one side", ""), *toy_pairs(4, seed=6)]
     source = write_lines(tmp_path / "c.en", [one for one, _ in pairs])
     target = write_lines(tmp_path / "c.de", [other for _, other in pairs])
-    judge = Judge(there, back)
-    scores = score_corpus(judge, source, target, tmp_path / "parts", block=5).read()
+    scorer = CombinedScorer(there, back)
+    scores = score_corpus(scorer, source, target, tmp_path / "parts", block=5).read()
     checks = list(Checker(there, back).check(pairs))
     for row, check in zip(scores, checks, strict=True):
         if check.score is None:
