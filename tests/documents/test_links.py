@@ -97,6 +97,12 @@ def test_prose_lines_are_short(page: Path) -> None:
             assert len(line) <= WIDTH, f"{page.name}:{number} has {len(line)} characters; wanted at most {WIDTH}"
 
 
+def test_the_changelog_has_a_line_for_each_feature() -> None:
+    entries = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ", 1)[1].splitlines()[1:]
+    for line in filter(None, entries):
+        assert line.startswith(("- ", "### ", "## ")), f"CHANGELOG.md: {line!r} continues an entry"
+
+
 @pytest.mark.parametrize(
     ("file", "name"),
     [
