@@ -69,19 +69,19 @@ def apply(diff: str, path: Path) -> None:
 
 def copy_with_edits(copy: Path, edits: list[tuple[str, str]]) -> None:
     """A copy of attention, kernels and their tests in which the edits are made."""
-    for folder in ("rela/attention", "rela/kernels", "tests/attention", "tests/kernels"):
+    for folder in ("rela/attention", "rela/config", "rela/kernels", "tests/attention", "tests/kernels"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    files = ["rela/__init__.py", "rela/device.py", "rela/packing.py", "tests/__init__.py", "tests/conftest.py"]
-    for file in (*files, "tests/interpreter.py", "pyproject.toml"):
+    files = [f"rela/{name}.py" for name in ("__init__", "device", "files", "packing")]
+    for file in (*files, "tests/__init__.py", "tests/conftest.py", "tests/interpreter.py", "pyproject.toml"):
         shutil.copy(ROOT / file, copy / file)
     for name, diff in edits:
         apply(diff, copy / name)
 
 
-def run_tests(copy: Path, names: str, *files: str) -> list[str]:
-    """The tests of these names that pass there; none may fail."""
+def run_python(copy: Path, *arguments: str) -> str:
+    """What Python prints there; it may not fail."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-vv", "-k", names, "-p", "no:cacheprovider", *files],
+        [sys.executable, *arguments],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy)},
         capture_output=True,
@@ -89,7 +89,25 @@ def run_tests(copy: Path, names: str, *files: str) -> list[str]:
         check=False,
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
-    return re.findall(r"^(tests/\S+) PASSED", run.stdout, re.MULTILINE)
+    return run.stdout
+
+
+def run_tests(copy: Path, names: str, *files: str) -> list[str]:
+    """The tests of these names that pass there; none may fail."""
+    printed = run_python(copy, "-m", "pytest", "-vv", "-k", names, "-p", "no:cacheprovider", *files)
+    return re.findall(r"^(tests/\S+) PASSED", printed, re.MULTILINE)
+
+
+NOW_WORK = """
+import torch
+import rela
+from rela.config import ModelConfig
+q, k, v = torch.randn(3, 2, 4, 5, 8)
+rela.attend(q, k, v, kind="silu")
+rela.MultiheadAttention(8, 2, kind="rela-g-silu")(v[0], v[0], v[0])
+ModelConfig(encoder_attention="rela-g-silu")
+"""
+"""The three calls that CONTRIBUTING.md says work after its second step."""
 
 
 def test_the_walk_through_adding_a_kind(tmp_path: Path):
@@ -101,6 +119,7 @@ def test_the_walk_through_adding_a_kind(tmp_path: Path):
         "tests/attention/test_weights.py",
     }
     copy_with_edits(tmp_path, kind)
+    run_python(tmp_path, "-c", NOW_WORK)
     files = ["weights", "reference", "multihead", "null_attention", "copies", "packed"]
     passed = run_tests(tmp_path, "silu or known_answers", *(f"tests/attention/test_{name}.py" for name in files))
     assert sum("[rela-g-silu" in test for test in passed) > 5, "a preset of the copy, from which kinds under test come"
