@@ -8,6 +8,8 @@ DISTRIBUTIONS = ("softmax", "sparsemax", "entmax15", "entmax", "topk")
 """Weights whose rows sum to one: they ignore a constant added to the scores, so a threshold means nothing to them."""
 RECTIFIERS = ("relu", "relu2", "gelu", "leaky_relu")
 """Weights that act on each score alone."""
+ZERO_BELOW = ("relu", "relu2")
+"""Those that are zero for every score below the threshold, which can therefore be moved towards a wanted sparsity."""
 WEIGHTS = DISTRIBUTIONS + RECTIFIERS
 """Every name of weights there is; `rela.attention.weights` has the function of each."""
 NORMS = ("none", "layer", "rms", "rms-i", "gated-rms", "gated-layer")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rela.attention import reference
 from rela.attention.checks import is_number, shape
-from rela.attention.kinds import Kind
+from rela.attention.kinds import ZERO_BELOW, Kind
 
 
 def sparsity_rate(weights: Tensor, allowed: Tensor | None = None) -> Tensor:
@@ -120,8 +120,9 @@ def check_target(target: float | None, threshold: float | str, kind: Kind) -> No
         return
     if not is_number(target) or not 0.0 <= target <= 1.0:
         raise ValueError(f"target_sparsity is {target!r}; wanted a rate in [0, 1]")
-    if threshold != "learned" or kind.weights not in ("relu", "relu2"):
-        raise ValueError('target_sparsity is set; wanted threshold="learned" and relu or relu2 weights with it')
+    if threshold != "learned" or kind.weights not in ZERO_BELOW:
+        weights = " or ".join(ZERO_BELOW)
+        raise ValueError(f'target_sparsity is set; wanted threshold="learned" and {weights} weights with it')
 
 
 def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
