@@ -33,7 +33,7 @@ format: $(VENV)/ready
 
 bench:                     ## the tables under results/, with the python that sees the GPU
 	$(PYTHON) -m benchmarks.attention
-	$(PYTHON) -m benchmarks.public_calls
+	$(PYTHON) -m benchmarks.front_door
 
 results: $(VENV)/ready     ## the tables and figures of docs/results*.md, from experiments/rows
 	$(BIN)/python -m experiments results

@@ -189,7 +189,7 @@ def test_relative_and_hidden_imports_are_seen_through():
     assert of("import_module('rela.cli')", "config.py") == ["rela.cli"]
 
 
-def test_import_rela_imports_nothing_before_a_name_is_used():
+def test_the_library_s_front_door_imports_nothing_before_a_name_is_used():
     for statement in imports():
         if statement.path == "__init__.py" and not statement.lazy:
             assert ours(statement) is None, str(statement)

@@ -1,16 +1,16 @@
 """The speed of our public calls against the alternatives that users have today: one command, one table.
 
-    python -m benchmarks.public_calls                             # every section, on a GPU
-    python -m benchmarks.public_calls --sections host,decode      # some sections
-    python -m benchmarks.public_calls --minutes 25                # start no new case after 25 minutes
-    python -m benchmarks.public_calls --compile-only 0/14         # fourteen of these in parallel first, to save time
-    python -m benchmarks.public_calls --table                     # the table of what was measured; measures nothing
-    python -m benchmarks.public_calls --rehearse                  # tiny sizes on the CPU, to test that every case runs
+    python -m benchmarks.front_door                               # every section, on a GPU
+    python -m benchmarks.front_door --sections host,decode        # some sections
+    python -m benchmarks.front_door --minutes 25                  # start no new case after 25 minutes
+    python -m benchmarks.front_door --compile-only 0/14           # fourteen of these in parallel first, to save time
+    python -m benchmarks.front_door --table                       # the table of what was measured; measures nothing
+    python -m benchmarks.front_door --rehearse                    # tiny sizes on the CPU, to test that every case runs
 
 A case compares our call with rivals that are set up as their own users would do it: scaled_dot_product_attention with
 each backend (the fastest one is the rival, and is named), FlexAttention with its block mask, and PyTorch's compiler on
 the plain equation. Host time, device time and eager time are separate columns (benchmarks/clocks.py). A ratio is the
-rival's time over ours, the median over the turns. Rows are in results/public-calls, one file for each section.
+rival's time over ours, the median over the turns. Rows are in results/front-door, one file for each section.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import rela
 from benchmarks.clocks import Contender, first_line, median, spread, take_turns
 from benchmarks.common import facts
-from benchmarks.public_calls_models import MODELS, model_cases
+from benchmarks.front_door_models import MODELS, model_cases
 from rela.attention.norms import GatedRMSNorm
 from rela.files import write_text
 
@@ -578,7 +578,7 @@ def is_quick(cases: Sequence[Case]) -> bool:
 
 def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/public-calls"), help="folder for the rows")
+    parser.add_argument("--out", type=Path, default=Path("results/front-door"), help="folder for the rows")
     parser.add_argument("--sections", default=",".join(SECTIONS), help=f"some of {', '.join(SECTIONS)}")
     parser.add_argument("--turns", type=int, default=7, help="how often the contenders take turns")
     parser.add_argument(
@@ -608,7 +608,7 @@ if __name__ == "__main__":
     elif options.rehearse:
         main(Setting(torch.device("cpu"), torch.float32, True, 2, 1.0), options.out, options.sections, options.minutes)
     elif not torch.cuda.is_available():
-        raise SystemExit("benchmarks/public_calls.py needs a CUDA device, and PyTorch sees none; --rehearse needs none")
+        raise SystemExit("benchmarks/front_door.py needs a CUDA device, and PyTorch sees none; --rehearse needs none")
     else:
         setting = Setting(torch.device("cuda"), torch.bfloat16, False, options.turns, options.milliseconds)
         if options.compile_only:

@@ -1,7 +1,7 @@
 """Hugging Face models with our attention and with their own: a training step, a padded one, and generation.
 
 Both models have the same random weights. The original runs with `attn_implementation="sdpa"`, ours after
-`rela.replace_attention(model, "rela-g")`. benchmarks/public_calls.py runs these cases.
+`rela.replace_attention(model, "rela-g")`. benchmarks/front_door.py runs these cases.
 """
 
 from __future__ import annotations
