@@ -24,6 +24,7 @@ from rela.kernels.layers.row_blocks import (
     enough_programs,
     load_block,
     load_parameter,
+    planned_sums,
     row_mean,
     rows_of,
     store_block,
@@ -46,7 +47,7 @@ def rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor
     gated = gate is not None and gate.requires_grad
     if torch.is_grad_enabled() and (z.requires_grad or gain.requires_grad or gated):
         check_widths(z, gain, gate)
-        return Norm.apply(z, gain, gate, eps)
+        return light_apply(z, gain, gate, eps)
     return gated_rms_norm(z, gain, gate, eps)
 
 
@@ -67,11 +68,21 @@ class Norm(torch.autograd.Function):
         return gated_rms_norm(z, gain, gate, eps)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        z, gain, gate = ctx.saved_tensors
-        dz, d_gain, d_gate = gated_rms_norm_backward(dy, z, gain, gate, ctx.eps)
-        return dz, d_gain, None if gate is None else d_gate, None
+        return gradients_once(ctx, dy) if torch.is_grad_enabled() else gradients(ctx, dy)
+
+
+# apply of PyTorch's class in C: the one in Python looks for functorch, which is not there in plain eager mode
+light_apply = super(torch.autograd.Function, Norm).apply
+
+
+def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of all that `Norm.forward` takes."""
+    z, gain, gate = ctx.saved_tensors
+    return *norm_gradients(dy, z, gain, gate, ctx.eps), None
+
+
+gradients_once = once_differentiable(gradients)
 
 
 def gated_rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Tensor:
@@ -82,10 +93,16 @@ def gated_rms_norm(z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> 
     return run(z, gain, gate, eps)
 
 
-def planned(z: Tensor, gain: Tensor, gate: Tensor | None) -> Callable[..., Tensor]:
-    """A function that normalises z, and all that differ from it in their numbers alone."""
+def planned(
+    z: Tensor, gain: Tensor, gate: Tensor | None, shape: tuple[int, ...] | None = None
+) -> Callable[..., Tensor]:
+    """A function that normalises z, and all that differ from it in their numbers alone.
+
+    Its output is contiguous and has the given `shape`, which is that of z by default.
+    """
     check_widths(z, gain, gate)
-    shape, kind, device = z.shape, z.dtype, z.device
+    kind, device = z.dtype, z.device
+    shape = tuple(z.shape) if shape is None else shape
     if not z.numel():
         return lambda *given: torch.empty(shape, dtype=kind, device=device)
     rows = as_rows(z)
@@ -106,21 +123,59 @@ def gated_rms_norm_backward(
     dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of z, gain and gate; without a gate the last is empty."""
-    dz = torch.empty(z.shape, dtype=z.dtype, device=z.device)
+    dz, d_gain, d_gate = norm_gradients(dy, z, gain, gate, eps)
+    return dz, d_gain, gain.new_empty(0) if d_gate is None else d_gate
+
+
+Gradients = tuple[Tensor, Tensor, Tensor | None]
+"""Of z, gain and gate; the last is None without a gate."""
+
+
+def norm_gradients(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Gradients:
+    memo = memo_of("rms norm", layout_of(z), layout_of(gain), layout_of(gate))
+    layout = "backward", dy.stride(), dy.dtype, dy.data_ptr() % 16
+    run = memo.get(layout)
+    if run is None:
+        run = memo[layout] = planned_gradients(dy, z, gain, gate)
+    return run(dy, z, gain, gate, eps)
+
+
+def planned_gradients(
+    dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, like: Tensor | None = None
+) -> Callable[..., Gradients]:
+    """A function for the gradients of z, gain and gate, and of all that differ from them in their numbers alone.
+
+    That of z is contiguous, or has the shape and strides of `like`, whose memory must be that of contiguous rows.
+    """
+    shape, kind, device, C = z.shape if like is None else like.shape, z.dtype, z.device, gain.numel()
     if not z.numel():
-        return dz, torch.zeros_like(gain), gain.new_zeros(0) if gate is None else torch.zeros_like(gate)
-    rows, d_rows, flat_gain, flat_gate = as_rows(z), as_rows(dy), gain.contiguous(), contiguous(gate)
-    memo = memo_of("rms norm", layout_of(rows), layout_of(d_rows), layout_of(flat_gain), layout_of(flat_gate))
-    if "backward" not in memo:
-        plan = block_plan(rows)
-        programs = enough_programs(len(rows), plan, PROGRAMS, z.device)
-        memo["backward"] = programs, Launch(backward_kernel, (programs,), dict(plan))
-    programs, launch = memo["backward"]
-    partials = torch.empty(1 if gate is None else 2, programs, z.shape[-1], dtype=torch.float32, device=z.device)
-    launch(d_rows, rows, flat_gain, flat_gate, dz, partials, eps, len(rows), rows.stride(0), d_rows.stride(0))
-    sums = partials.sum(1)
-    d_gate = gain.new_empty(0) if gate is None else sums[1].to(gate.dtype, copy=True)
-    return dz, sums[0].to(gain.dtype, copy=True), d_gate
+        return lambda dy, z, gain, gate, eps: (
+            torch.empty(shape, dtype=kind, device=device),
+            torch.zeros_like(gain),
+            None if gate is None else torch.zeros_like(gate),
+        )
+    rows, d_rows = as_rows(z), as_rows(dy)
+    plan = block_plan(rows)
+    programs = enough_programs(len(rows), plan, PROGRAMS, device)
+    launch = Launch(backward_kernel, (programs,), dict(plan))
+    strides = torch.empty(shape, device="meta").stride() if like is None else like.stride()
+    copied, d_copied = rows.data_ptr() != z.data_ptr(), d_rows.data_ptr() != dy.data_ptr()
+    numbers = len(rows), rows.stride(0), d_rows.stride(0)
+    parameters = 1 if gate is None else 2
+    add_up = planned_sums(parameters, programs, C)
+    size, steps = (parameters, programs, C), (programs * C, C, 1)
+
+    def run(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Gradients:
+        dz = torch.empty_strided(shape, strides, dtype=kind, device=device)
+        partials = torch.empty_strided(size, steps, dtype=torch.float32, device=device)
+        dy, z = as_rows(dy) if d_copied else dy, as_rows(z) if copied else z
+        launch(dy, z, gain.contiguous(), contiguous(gate), dz, partials, eps, *numbers)
+        d_gain = torch.empty_strided((C,), (1,), dtype=gain.dtype, device=device)
+        d_gate = None if gate is None else torch.empty_strided((C,), (1,), dtype=gate.dtype, device=device)
+        add_up(partials, d_gain, d_gate)
+        return dz, d_gain, d_gate
+
+    return run
 
 
 def _empty_gradients(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> tuple[Tensor, ...]:

@@ -5,17 +5,21 @@ with one warp a row and the pieces in registers, so sums over a row need no shar
 would take too many registers and are spread over all warps.
 """
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from rela.kernels.attention.problem import ceil_div, power_of_2, processors
+from rela.kernels.launch import Launch
 
 PIECE = 256
 WIDEST = 1024  # of a row in one warp
 ROWS = 4  # of a block, each in its warp
 WIDE_ELEMENTS = 2048  # of a block of wider rows: rows are gathered until it is about this large
+SUM_ROWS, SUM_COLUMNS = 64, 32  # of a block of partial sums
 
 
 def as_rows(z: Tensor) -> Tensor:
@@ -36,6 +40,20 @@ def block_plan(z: Tensor) -> dict[str, int]:
 def enough_programs(rows: int, plan: dict[str, int], each: int, device: torch.device) -> int:
     """As many programs as `each` processor holds, or as there are blocks; each leaves a row of partial sums behind."""
     return min(ceil_div(rows, plan["BN"]), each * processors(device))
+
+
+def planned_sums(parameters: int, programs: int, width: int) -> Callable[[Tensor, Tensor, Tensor | None], None]:
+    """A function that adds up partial sums [parameters, programs, width], as gradients of one parameter or two.
+
+    One launch, where PyTorch's sum and its conversions to the parameters' types are three.
+    """
+    grid = ceil_div(width, SUM_COLUMNS), parameters
+    start = Launch(sums_kernel, grid, {"C": width, "ROWS": SUM_ROWS, "COLUMNS": SUM_COLUMNS, "num_warps": 4})
+
+    def run(partials: Tensor, first: Tensor, second: Tensor | None) -> None:
+        start(partials, first, second, programs)
+
+    return run
 
 
 @triton.jit
@@ -78,3 +96,21 @@ def row_mean(b_rows, C: tl.constexpr):
 def store_partial(partials, o_c, b_rows, C: tl.constexpr):
     """The sum of a program's rows, as its own row of [programs, C]."""
     tl.store(partials + tl.program_id(0) * C + o_c, tl.sum(b_rows, axis=0)[None, :, :], mask=o_c < C)
+
+
+@triton.jit(do_not_specialize=["programs"])
+def sums_kernel(partials, first, second, programs, C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """first = partials[0].sum(0) and second = partials[1].sum(0), rounded once, in an order that is always the same."""
+    o_c = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    i_p = tl.program_id(1)
+    b_sum = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+    for i in range(0, programs, ROWS):
+        o_row = i + tl.arange(0, ROWS)
+        inside = (o_row < programs)[:, None] & (o_c < C)[None, :]
+        b_sum += tl.load(partials + (i_p * programs + o_row[:, None]) * C + o_c[None, :], mask=inside, other=0.0)
+    b_total = tl.sum(b_sum, axis=0)
+    if i_p == 0:
+        tl.store(first + o_c, b_total.to(first.dtype.element_ty), mask=o_c < C)
+    else:
+        if second is not None:
+            tl.store(second + o_c, b_total.to(second.dtype.element_ty), mask=o_c < C)
