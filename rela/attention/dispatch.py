@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from rela.attention import checks, paths, reference
 from rela.attention.kinds import Kind, kind_without_norm
 from rela.attention.masks import with_slopes
+from rela.attention.norms import parameters_of
 from rela.attention.plans import Options, Plan, Window, check_dense, limits_of, plan_of
+from rela.device import is_plain_eager
 
 
 def attend(
@@ -57,7 +59,53 @@ def attend_heads(q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool =
 
     `wide` lets the reference give it in float32 where q is less; the kernels give it in q's type.
     """
+    return computed(plan_of(q, k, v, options), q, k, v, options, wide)
+
+
+def attend_normalised(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    options: Options,
+    norm: nn.Module | None,
+    wide: bool = False,
+    merged: bool = True,
+) -> Tensor:
+    """The context under the norm of its merged heads, in q's type: [B, T, H·D], or [B, T, H, D] if not `merged`.
+
+    `norm` is the module, or None. Where kernels compute attention and norm, they are one function, with one node of
+    autograd and no views between.
+    """
     plan = plan_of(q, k, v, options)
+    fusable = parameters_of(norm) if plan.path in ("fused", "decode") and v.size(-1) == q.size(-1) else None
+    if fusable is not None and plan.problem is not None and (plan.gradient or not records(*fusable)):
+        from rela.kernels.attention.normalised import Norm, attend_with_norm
+
+        threshold = options.threshold if isinstance(options.threshold, Tensor) else None
+        tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts
+        problem = plan.problem(*tensors, dropout_seed(q, options.dropout) if options.dropout else None)
+        return attend_with_norm(problem, Norm(*fusable), merged, plan.gradient, plan.path == "decode")
+    if fusable is not None and plan.path == "fused" and not is_plain_eager(q):
+        out = with_norm(plan, q, k, v, options, *fusable)
+        return out.flatten(2) if merged else out
+    context = computed(plan, q, k, v, options, wide).transpose(1, 2)
+    rows = normalised(context.flatten(2), norm, q.dtype)
+    return rows if merged else rows.unflatten(2, context.shape[2:])
+
+
+def normalised(rows: Tensor, norm: nn.Module | None, dtype: torch.dtype) -> Tensor:
+    """Merged heads [..., H·D] under their norm, if there is one, in `dtype`."""
+    rows = rows if norm is None else norm(rows)
+    return rows if rows.dtype == dtype else rows.to(dtype)
+
+
+def records(gain: Tensor, gate: Tensor | None, eps: float) -> bool:
+    """Whether autograd records what is computed with these parameters of a norm."""
+    return torch.is_grad_enabled() and (gain.requires_grad or (gate is not None and gate.requires_grad))
+
+
+def computed(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, wide: bool) -> Tensor:
+    """The context of a call by its plan."""
     if plan.again is not None:
         threshold = options.threshold if isinstance(options.threshold, Tensor) else None
         tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts
@@ -209,6 +257,30 @@ def fused(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tens
         seed=dropout_seed(q, options.dropout),
         memo=plan.memo,
         **({} if theta is None else {"threshold": theta}),
+    )
+
+
+def with_norm(
+    plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, gain: Tensor, gate: Tensor | None, eps: float
+) -> Tensor:
+    """The operator of the fused kernels with a norm, [B, T, H, D]."""
+    from rela.kernels.attention.normalised import Norm, by_operator
+
+    return by_operator(
+        q,
+        k,
+        v,
+        Norm(gain, gate, eps),
+        scale=plan.scale,
+        activation=options.kind.weights,
+        causal=plan.causal,
+        threshold=per_head(options.threshold, q),
+        key_lengths=options.key_lengths,
+        key_starts=options.key_starts,
+        window=plan.sides,
+        mask=four_dimensional(options.mask),
+        dropout=options.dropout,
+        seed=dropout_seed(q, options.dropout),
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rela.attention import checks
-from rela.attention.dispatch import attend_heads, attention_weights
+from rela.attention.dispatch import attend_normalised, attention_weights
 from rela.attention.intervals import intervals_on, with_intervals
 from rela.attention.kinds import Kind
 from rela.attention.norms import make_norm
@@ -300,13 +300,11 @@ def forward(
         ours.store_penalty(query, key, options)
     # A sum over rectified weights outgrows float16, and the norm brings it back.
     wide = query.dtype == torch.float16 and ours.norm is not None and not ours.kind.is_distribution
-    context = attend_heads(query, key, value, options, wide)
-    merged = context.transpose(1, 2).flatten(2)  # [B, T, H·D]
-    merged = merged if ours.norm is None else ours.norm(merged).to(query.dtype)
+    context = attend_normalised(query, key, value, options, ours.norm, wide, merged=False)
     weights = (
         attention_weights(query, key, kind=ours.kind.weights, **limits) if others.get("output_attentions") else None
     )
-    return merged.unflatten(2, (query.size(1), -1)), weights
+    return context, weights
 
 
 def softmax(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *limits: Any, **others: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rela.attention import checks, reference
 from rela.attention.cache import KVCache
 from rela.attention.centring import centre_keys
-from rela.attention.dispatch import attend_heads
+from rela.attention.dispatch import attend_normalised, normalised
 from rela.attention.kinds import Kind, kind_of
 from rela.attention.masks import length_mask
 from rela.attention.module_checks import check_batch, check_cache, check_inputs, check_is_cache, check_key_and_value
@@ -171,7 +171,6 @@ class MultiheadAttention(nn.Module):
         batched = self.check_forward(query, key, value, cache)
         batch_second = batched and not self.batch_first
         query, key, value = to_batch(query, key, value, batched, batch_second)
-        batch, queries, _ = query.shape
         q, k, v = self.project(query, key, value, cache)
         extra = self.extra_keys(k, v)
         if extra is not None:
@@ -185,10 +184,10 @@ class MultiheadAttention(nn.Module):
         options = Options(
             self.kind, mask, key_lengths, key_starts, window, causal, None, self.threshold, drop, self.backend
         )
-        context, weights = self.attend_dense(q, k, v, options, need_weights)
+        normal, weights = self.attend_dense(q, k, v, options, need_weights)
         if weights is not None:
             weights = (weights.mean(1) if average_attn_weights else weights).to(q.dtype)
-        out = self.finish(context.transpose(1, 2).reshape(batch, queries, self.embed_dim), q.dtype)
+        out = self.out_proj(normal)
         if batch_second:
             out = out.transpose(0, 1)
         if not batched:
@@ -198,16 +197,17 @@ class MultiheadAttention(nn.Module):
     def attend_dense(
         self, q: Tensor, k: Tensor, v: Tensor, options: Options, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """The context [B, H, T, D] and, if asked for, the weights [B, H, T, S]; a training step stores its penalty."""
+        """The normalised context [B, T, C] and, if asked for, the weights; a training step stores its penalty."""
         if self.training and self.target_sparsity is not None:
             self.store_penalty(q, k, *limits_of(q, k, options))
         wide = self.wants_wide_context(q)
         if not need_weights:
-            return attend_heads(q, k, v, options, wide), None
+            return attend_normalised(q, k, v, options, self.norm, wide), None
         # The fused kernels never form the weights, so the reference computes them where they are asked for.
         scale = check_dense(q, k, v, options)
         given = self.kind.weights, scale, *limits_of(q, k, options), self.threshold, options.dropout
-        return reference.attend(q, k, v, *given, wide)
+        context, weights = reference.attend(q, k, v, *given, wide)
+        return normalised(context.transpose(1, 2).flatten(2), self.norm, q.dtype), weights
 
     def forward_packed(
         self,
@@ -336,9 +336,7 @@ class MultiheadAttention(nn.Module):
 
     def finish(self, merged: Tensor, dtype: torch.dtype) -> Tensor:
         """The output norm on the concatenated heads, then W_o in `dtype`."""
-        if self.norm is not None:
-            merged = self.norm(merged)
-        return self.out_proj(merged if merged.dtype == dtype else merged.to(dtype))
+        return self.out_proj(normalised(merged, self.norm, dtype))
 
     def store_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
         """Store the sparsity penalty of this forward; its gradient moves the thresholds and nothing else."""

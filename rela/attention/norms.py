@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from rela.attention.checks import is_number, shape
-from rela.device import Device, triton_serves
+from rela.device import PLAIN, Device, triton_serves
 
 # Inside the root, so that z = 0 has the finite slope 1/√ε: 10³ stays far inside float16's range.
 EPSILON = 1e-6
@@ -106,6 +107,27 @@ class LayerNorm(RMSNorm):
     def forward(self, z: Tensor) -> Tensor:
         self.check(z)
         return layer_norm(z, self.gain, self.gate, self.eps)
+
+
+def parameters_of(norm: nn.Module | None) -> tuple[Tensor, Tensor | None, float] | None:
+    """Gain, gate and ε of a norm whose kernel may be called without its module: it has no hooks and no other forward.
+
+    None for other norms, and for parameters that are no plain tensors.
+    """
+    if not isinstance(norm, RMSNorm) or type(norm) not in (RMSNorm, GatedRMSNorm):
+        return None
+    if "forward" in norm.__dict__ or has_hooks(norm):
+        return None
+    gain, gate = norm.gain, norm.gate
+    if type(gain) not in PLAIN or (gate is not None and type(gate) not in PLAIN):
+        return None
+    return gain, gate, norm.eps
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a call of a module does more than its forward."""
+    before, after = module._forward_pre_hooks or module._backward_pre_hooks, module._forward_hooks
+    return bool(before or after or module._backward_hooks or _has_any_global_hook())
 
 
 def make_norm(name: str, size: int, device: Device = None, dtype: torch.dtype | None = None) -> nn.Module | None:

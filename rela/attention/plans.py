@@ -45,8 +45,11 @@ class Plan:
     """Whether causality hides a key: not where there is one query."""
     sides: Window
     kernel: Callable[..., Tensor] | None
+    gradient: bool = False
     again: Callable[..., Tensor] | None = None
     """A kernel's function that needs no more than the tensors of such a call, in eager mode, and dropout's seed."""
+    problem: Callable[..., Any] | None = None
+    """Of the same arguments: the problem that the kernels compute, for a call that a norm follows."""
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -132,37 +135,32 @@ def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
     limits = options.key_lengths is not None, options.key_starts is not None
     call = paths.call_of(q, k, v, kind, mask, *limits, sides, causal, gradient, options.dropout, options.backend)
     path = paths.path_of(call)
-    plan = Plan(path, scale, causal, sides, kernel_of(path))
+    plan = Plan(path, scale, causal, sides, kernel_of(path), gradient)
     if path in ("fused", "decode") and is_plain_eager(q):
-        return replace(plan, again=repeatable(plan, q, k, v, options, gradient))
+        return repeatable(plan, q, k, v, options, gradient)
     return plan
 
 
-def repeatable(
-    plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, gradient: bool
-) -> Callable[..., Tensor] | None:
-    """The kernel's function of the tensors of a call alone; None where something has to be made of them first."""
+def repeatable(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, gradient: bool) -> Plan:
+    """The plan with functions of the tensors of a call alone, unless something has to be made of them first."""
     from rela.kernels.attention import functional
 
     if (not isinstance(options.threshold, Tensor) and options.threshold) or v.size(-1) != q.size(-1):
-        return None
+        return plan
     threshold = options.threshold if isinstance(options.threshold, Tensor) else None
-    return functional.repeatable(
-        q,
-        k,
-        v,
-        threshold,
-        options.mask,
-        options.key_lengths,
-        options.key_starts,
+    tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts
+    problem = functional.repeatable_problem(
+        *tensors,
         scale=plan.scale,
         activation=options.kind.weights,
         causal=plan.causal,
         window=plan.sides,
-        gradient=gradient,
-        decoding=plan.path == "decode",
         dropout=options.dropout,
     )
+    if problem is None:
+        return plan
+    again = functional.repeated(problem, tensors, options.dropout, gradient, decoding=plan.path == "decode")
+    return replace(plan, again=again, problem=problem)
 
 
 def kernel_of(path: str) -> Callable[..., Tensor] | None:

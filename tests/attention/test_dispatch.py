@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 import rela
 from rela.attention import dispatch, packed, paths, plans
+from rela.attention.norms import make_norm
 from rela.attention.packed import flash_softmax, through_padding
 from rela.device import triton_is_installed
 from rela.kernels.attention.activations import ACTIVATIONS
@@ -84,6 +85,66 @@ def test_dense_calls_agree_with_the_reference(weights: str, options: str):
     call = {"kind": weights, **OPTIONS[options]}
     fused = gradients(rela.attend(q, k, v, backend="triton", **call), q, k, v)
     assert_same(fused, gradients(rela.attend(q, k, v, backend="reference", **call), q, k, v))
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("norm", ["none", "rms", "gated-rms", "gated-layer"])
+def test_a_norm_after_attention_agrees_with_the_reference(norm: str, options: str):
+    inputs = single(2, 4, 3, 16, seed=0), single(2, 2, 5, 16, seed=1), single(2, 2, 5, 16, seed=2)
+    module = make_norm(norm, 64, dtype=torch.float32)
+    leaves = (*inputs, *([] if module is None else module.parameters()))
+
+    def outcome(backend: str, merged: bool):
+        given = plans.Options(rela.Kind("relu"), backend=backend)._replace(**OPTIONS[options])
+        out = dispatch.attend_normalised(*inputs, given, module, merged=merged)
+        assert out.shape == ((2, 3, 64) if merged else (2, 3, 4, 16))
+        return gradients(out.flatten(2), *leaves)
+
+    plain = outcome("reference", True)
+    for merged in (True, False):
+        assert_same(outcome("triton", merged), plain)
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+def test_what_is_asked_of_the_module_of_a_norm_is_done():
+    """Hooks run, a forward of its own is called, and a norm learns beside queries that do not."""
+    inputs = single(2, 4, 3, 16, seed=0), single(2, 4, 5, 16, seed=1), single(2, 4, 5, 16, seed=2)
+    options, norm = plans.Options(rela.Kind("relu"), backend="triton"), make_norm("gated-rms", 64, dtype=torch.float32)
+    wanted, (d_gain,) = gradients(dispatch.attend_normalised(*inputs, options, norm), norm.gain)
+    frozen = [x.detach() for x in inputs]
+    out, (same,) = gradients(dispatch.attend_normalised(*frozen, options, norm), norm.gain)
+    assert_close(out, wanted)
+    assert_close(same, d_gain)
+    calls = []
+    handle = norm.register_forward_hook(lambda module, given, out: calls.append(out.shape))
+    assert_close(dispatch.attend_normalised(*inputs, options, norm), wanted)
+    handle.remove()
+    assert calls == [(2, 3, 64)]
+    norm.forward = lambda z: 2.0 * type(norm).forward(norm, z)
+    assert_close(dispatch.attend_normalised(*inputs, options, norm), 2.0 * wanted)
+
+
+@interpreted
+@pytest.mark.usefixtures("kernels_on_a_cpu")
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_norm_after_decoding(merged: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(paths, "FEWEST_DECODE_KEYS", 1)
+    taken = record_paths(monkeypatch)
+    q, k, v = single(2, 4, 1, 16, seed=0), single(2, 2, 9, 16, seed=1), single(2, 2, 9, 16, seed=2)
+    norm = make_norm("gated-rms", 64, dtype=torch.float32)
+    with torch.no_grad():
+        for _ in range(2):  # planned, and by the plan
+            decoded, plain = (
+                dispatch.attend_normalised(
+                    q, k, v, plans.Options(rela.Kind("relu"), backend=backend), norm, False, merged
+                )
+                for backend in ("triton", "reference")
+            )
+            assert_close(decoded, plain)
+    assert taken == ["decode", "reference"]
 
 
 @interpreted

@@ -57,8 +57,8 @@ def relu_attention(
     the same layouts and options.
     """
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    threshold, key_lengths, key_starts = _flat(threshold), _flat(key_lengths), _flat(key_starts)
-    random = _seed(seed, dropout, q)
+    threshold, key_lengths, key_starts = flat(threshold), flat(key_lengths), flat(key_starts)
+    random = seed_of(seed, dropout, q)
     deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
     options = scale, activation, causal, dropout
     if not is_plain_eager(q):
@@ -102,20 +102,38 @@ def repeatable(
     key_lengths: Tensor | None,
     key_starts: Tensor | None,
     *,
-    scale: float,
-    activation: str,
-    causal: bool,
-    window: tuple[int | None, int | None],
     gradient: bool,
     decoding: bool,
     dropout: float = 0.0,
+    **options: Any,
 ) -> Repeated | None:
     """A function of these seven arguments that computes `relu_attention`, or `relu_attention_decode`.
 
     With dropout it takes an eighth, the seed, an int64 scalar on the device. It serves calls in eager mode whose
     arguments have the layouts of these and differ in their numbers alone: whatever follows from layouts and options is
-    derived here, once. None where an argument has to be copied.
+    derived here, once. `options` are those of `repeatable_problem`. None where an argument has to be copied.
     """
+    tensors = q, k, v, threshold, mask, key_lengths, key_starts
+    problem_of = repeatable_problem(*tensors, dropout=dropout, **options)
+    return None if problem_of is None else repeated(problem_of, tensors, dropout, gradient, decoding)
+
+
+def repeatable_problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    threshold: Tensor | None,
+    mask: Tensor | None,
+    key_lengths: Tensor | None,
+    key_starts: Tensor | None,
+    *,
+    scale: float,
+    activation: str,
+    causal: bool,
+    window: tuple[int | None, int | None],
+    dropout: float = 0.0,
+) -> Callable[..., Problem] | None:
+    """A function that makes a problem of tensors with these layouts, and dropout's seed; all share one memo."""
     vectors = [x for x in (threshold, key_lengths, key_starts) if x is not None]
     if any(x.stride(-1) != 1 for x in (q, k, v, *vectors)) or (mask is not None and mask.dim() != 4):
         return None
@@ -135,7 +153,20 @@ def repeatable(
     ) -> Problem:
         return Problem(q, k, v, threshold, lengths, mask, None, None, seed, *options, starts, left, right, memo)
 
-    first = problem_of(q, k, v, threshold, mask, key_lengths, key_starts, _seed(0, dropout, q))
+    return problem_of
+
+
+def repeated(
+    problem_of: Callable[..., Problem],
+    tensors: tuple[Tensor | None, ...],
+    dropout: float,
+    gradient: bool,
+    decoding: bool,
+) -> Repeated:
+    """What computes the problem of such tensors."""
+    q = tensors[0]
+    assert q is not None
+    first = problem_of(*tensors, seed_of(0, dropout, q))
     if decoding:
         decoded = plan_decoding(first)
         return lambda *tensors: decoded(problem_of(*tensors))
@@ -215,10 +246,10 @@ def relu_attention_packed(
     cu_q, cu_k = queries.cu_seqlens.contiguous(), keys.cu_seqlens.contiguous()
     # one batch element whose rows are all sequences
     q, k, v = ((x if x.stride(-1) == 1 else x.contiguous()).transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-    threshold = _flat(threshold)
+    threshold = flat(threshold)
     deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
     longest = queries.max_seqlen, keys.max_seqlen
-    tensors = q, k, v, threshold, None, None, cu_q, cu_k, *longest, _seed(seed, dropout, q)
+    tensors = q, k, v, threshold, None, None, cu_q, cu_k, *longest, seed_of(seed, dropout, q)
     options = scale, activation, causal, dropout
     if not is_plain_eager(q):
         out = torch.ops.rela.relu_attention(*tensors, *options, None, None, None, deterministic)
@@ -252,9 +283,9 @@ def relu_attention_with_statistics(
     null row (int32), and that weight (float32, 0 on a null row). Only the output is differentiable.
     """
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    tensors = q, k, v, _flat(threshold), _flat(key_lengths), mask
+    tensors = q, k, v, flat(threshold), flat(key_lengths), mask
     deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
-    limits = _flat(key_starts), *window
+    limits = flat(key_starts), *window
     return torch.ops.rela.relu_attention_statistics(*tensors, scale, activation, causal, *limits, deterministic)
 
 
@@ -278,7 +309,7 @@ def relu_attention_decode(
     most `MOST_DECODE_ROWS` queries may share a key head.
     """
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    threshold, key_lengths, key_starts = _flat(threshold), _flat(key_lengths), _flat(key_starts)
+    threshold, key_lengths, key_starts = flat(threshold), flat(key_lengths), flat(key_starts)
     if not is_plain_eager(q):
         tensors = q, k, v, threshold, key_lengths, key_starts
         return torch.ops.rela.relu_attention_decode(*tensors, left, scale, activation, causal)
@@ -328,8 +359,8 @@ def simplex_attention(
     Arguments as in `relu_attention`; the mask is boolean. The gradients are the same to the last bit each time.
     """
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    key_lengths, key_starts = _flat(key_lengths), _flat(key_starts)
-    random = _seed(seed, dropout, q)
+    key_lengths, key_starts = flat(key_lengths), flat(key_starts)
+    random = seed_of(seed, dropout, q)
     options = scale, activation, causal, dropout
     if not is_plain_eager(q):
         tensors = q, k, v, key_lengths, mask, None, None, q.shape[2], k.shape[2], random
@@ -376,7 +407,7 @@ def simplex_attention_packed(
     """The same over packed sequences, [N, H, D]; rows and longest lengths as in `relu_attention_packed`."""
     cu_q, cu_k = queries.cu_seqlens.contiguous(), keys.cu_seqlens.contiguous()
     q, k, v = ((x if x.stride(-1) == 1 else x.contiguous()).transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-    packed = cu_q, cu_k, queries.max_seqlen, keys.max_seqlen, _seed(seed, dropout, q)
+    packed = cu_q, cu_k, queries.max_seqlen, keys.max_seqlen, seed_of(seed, dropout, q)
     options = scale, activation, causal, dropout, None, None, None
     if not is_plain_eager(q):
         out = torch.ops.rela.simplex_attention(q, k, v, None, None, *packed, *options)[0]
@@ -430,11 +461,11 @@ def wants_gradient(*inputs: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
 
 
-def _flat(x: Tensor | None) -> Tensor | None:
+def flat(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-def _seed(seed: int | Tensor, dropout: float, q: Tensor) -> Tensor | None:
+def seed_of(seed: int | Tensor, dropout: float, q: Tensor) -> Tensor | None:
     if dropout == 0.0:
         return None
     if isinstance(seed, Tensor):

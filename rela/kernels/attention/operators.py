@@ -169,20 +169,20 @@ def simplex_attention_backward(
     return simplex_backward(problem, levels, d_out)
 
 
-def _heads_last(x: Tensor) -> Tensor:
+def empty_heads_last(x: Tensor) -> Tensor:
     """An empty tensor of x's shape that lies in memory as [B, rows, heads, D], as the kernels write it."""
     B, H, N, D = x.shape
     return torch.empty(B, N, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
 
 
 def _empty_context(q: Tensor, *_options: Any) -> Tensor:
-    return _heads_last(q)
+    return empty_heads_last(q)
 
 
 def _empty_statistics(q: Tensor, *_options: Any) -> tuple[Tensor, ...]:
     rows = q.shape[:3]
     counts = (torch.empty(rows, dtype=torch.int32, device=q.device) for _ in range(2))
-    return _heads_last(q), *counts, torch.empty(rows, dtype=torch.float32, device=q.device)
+    return empty_heads_last(q), *counts, torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
 def _empty_gradients(
@@ -197,7 +197,13 @@ def _empty_gradients(
 ) -> tuple[Tensor, ...]:
     d_theta = q.new_empty(0) if threshold is None else torch.empty_like(threshold)
     d_bias = torch.empty(mask.shape, dtype=mask.dtype, device=q.device) if options[-1] and mask is not None else None
-    return _heads_last(q), _heads_last(k), _heads_last(v), d_theta, q.new_empty(0) if d_bias is None else d_bias
+    return (
+        empty_heads_last(q),
+        empty_heads_last(k),
+        empty_heads_last(v),
+        d_theta,
+        q.new_empty(0) if d_bias is None else d_bias,
+    )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -248,13 +254,13 @@ def _backward_statistics(ctx: Any, d_out: Tensor, *_statistics: Any) -> tuple[Te
 
 
 def _empty_projection(q: Tensor, *_options: Any) -> tuple[Tensor, Tensor]:
-    return _heads_last(q), torch.empty(2, *q.shape[:3], dtype=torch.float32, device=q.device)
+    return empty_heads_last(q), torch.empty(2, *q.shape[:3], dtype=torch.float32, device=q.device)
 
 
 def _empty_simplex_gradients(
     d_out: Tensor, levels: Tensor, q: Tensor, k: Tensor, v: Tensor, *_options: Any
 ) -> tuple[Tensor, ...]:
-    return _heads_last(q), _heads_last(k), _heads_last(v)
+    return empty_heads_last(q), empty_heads_last(k), empty_heads_last(v)
 
 
 def _setup_simplex_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
