@@ -99,16 +99,11 @@ def intervals_of(
         keys = int(q_offset) + q_length - kv_offset
         if not 0 < keys <= kv_length or (keys < kv_length and not pattern.causal):
             return None
-    starts = lengths = None
-    if attention_mask is not None:
-        real = attention_mask[:, kv_offset : kv_offset + keys].bool()
-        if real.size(-1) < keys:
-            real = torch.nn.functional.pad(real, (0, keys - real.size(-1)))
-        if (run := one_run(real)) is None:
-            return None
-        starts, lengths = (None, None) if bool(real.all()) else run
+    run = (None, None) if attention_mask is None else run_of(attention_mask[:, kv_offset : kv_offset + keys], keys)
+    if run is None:
+        return None
     window = None if pattern.left is None and pattern.right is None else (pattern.left, pattern.right)
-    return Intervals(keys, pattern.causal, starts, lengths, window, shape)
+    return Intervals(keys, pattern.causal, *run, window, shape)
 
 
 def one_step(
@@ -119,26 +114,36 @@ def one_step(
     No number of them changes from step to step, so that a compiled model and its CUDA graph serve every step.
     """
     B, S = shape[0], shape[3]
-    starts = torch.zeros_like(position) if pattern.left is None else (position - pattern.left).clamp(min=0)
-    starts, lengths = starts.repeat(B), (position + 1).repeat(B)
-    if attention_mask is not None:
-        real = attention_mask[:, kv_offset : kv_offset + S].bool()
-        index = torch.arange(real.size(-1), device=real.device)
-        real = real & (index >= starts[:, None]) & (index < lengths[:, None])
-        if (run := one_run(real)) is None:
-            return None
-        starts, lengths = run
-    elif pattern.left is None:
-        return Intervals(S, False, None, lengths, None, shape)
+    if attention_mask is None:
+        lengths = (position + 1).repeat(B)
+        starts = None if pattern.left is None else (position - pattern.left).clamp(min=0).repeat(B)
+        return Intervals(S, False, starts, lengths, None, shape)
+    real, last = attention_mask[:, kv_offset : kv_offset + S].bool().cpu(), int(position)
+    first = 0 if pattern.left is None else last - pattern.left
+    index = torch.arange(real.size(-1))
+    if (run := one_run(real & (index >= first) & (index <= last))) is None:
+        return None
+    starts, lengths = (x.to(attention_mask.device) for x in run)
     return Intervals(S, False, starts, lengths, None, shape)
+
+
+def run_of(real: Tensor, keys: int) -> tuple[Tensor | None, Tensor | None] | None:
+    """Starts and lengths of the ones in each row of a mask, each None if all `keys` are ones; None for other rows."""
+    here = real.bool().cpu()  # the one wait for the device: on a CPU the rest costs less than its launches would
+    if here.size(-1) < keys:
+        here = torch.nn.functional.pad(here, (0, keys - here.size(-1)))
+    if here.all():
+        return None, None
+    run = one_run(here)
+    return None if run is None else (run[0].to(real.device), run[1].to(real.device))
 
 
 def one_run(real: Tensor) -> tuple[Tensor, Tensor] | None:
     """Where the ones of each row of `real` [B, S] begin and end, if they follow each other; zeros for a row without."""
-    some = real.any(-1)
-    starts = torch.where(some, real.int().argmax(-1), 0)
-    ends = torch.where(some, real.size(-1) - real.flip(-1).int().argmax(-1), 0)
-    return (starts, ends) if bool((ends - starts == real.sum(-1)).all()) else None
+    starts, count = real.int().argmax(-1), real.sum(-1)
+    index, ends = torch.arange(real.size(-1), device=real.device), starts + count
+    run = (index >= starts[:, None]) & (index < ends[:, None])
+    return (starts, ends) if torch.equal(run, real) else None
 
 
 def with_intervals(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
