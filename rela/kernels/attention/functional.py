@@ -195,11 +195,13 @@ class Attention(torch.autograd.Function):
         problem: Problem,
         deterministic: bool,
     ) -> Tensor:
-        ctx.save_for_backward(q, k, v, threshold, mask, problem.key_lengths, problem.key_starts, problem.seed)
+        out = forward(problem)[0]
+        limits = problem.key_lengths, problem.key_starts, problem.seed
+        ctx.save_for_backward(q, k, v, threshold, mask, *limits, *(problem.numbers or ()))
         options = problem.scale, problem.activation, problem.causal, problem.dropout
-        limits = problem.left, problem.right
-        ctx.rest = problem.queries, problem.keys, options, *limits, problem.memo, deterministic
-        return forward(problem)[0]
+        sides = problem.left, problem.right
+        ctx.rest = problem.queries, problem.keys, options, *sides, problem.memo, deterministic
+        return out
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
@@ -212,9 +214,9 @@ light_apply = super(torch.autograd.Function, Attention).apply
 
 def gradients(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of all that `Attention.forward` takes."""
-    q, k, v, threshold, mask, key_lengths, key_starts, seed = ctx.saved_tensors
+    q, k, v, threshold, mask, key_lengths, key_starts, seed, *numbers = ctx.saved_tensors
     queries, keys, options, left, right, memo, deterministic = ctx.rest
-    rest: tuple[Any, ...] = *options, key_starts, left, right, memo
+    rest: tuple[Any, ...] = *options, key_starts, left, right, memo, tuple(numbers) or None
     problem = Problem(q, k, v, threshold, key_lengths, mask, queries, keys, seed, *rest)
     d_bias = bias_gradient(problem, d_out) if ctx.needs_input_grad[4] else None
     return *backward(problem, d_out, deterministic), d_bias, None, None

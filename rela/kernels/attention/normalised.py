@@ -86,7 +86,7 @@ class NormalisedAttention(torch.autograd.Function):
     ) -> Tensor:
         context = forward(problem)[0]
         limits = problem.key_lengths, problem.key_starts, problem.seed
-        ctx.save_for_backward(q, k, v, threshold, mask, gain, gate, *limits, context)
+        ctx.save_for_backward(q, k, v, threshold, mask, gain, gate, *limits, context, *(problem.numbers or ()))
         options = problem.scale, problem.activation, problem.causal, problem.dropout
         ctx.rest = options, problem.left, problem.right, problem.memo, norm.eps, merged, deterministic
         return steps_of(problem, norm, merged).forward(context, *norm)
@@ -102,9 +102,9 @@ light_apply = super(torch.autograd.Function, NormalisedAttention).apply
 
 def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of all that `NormalisedAttention.forward` takes."""
-    q, k, v, threshold, mask, gain, gate, key_lengths, key_starts, seed, context = ctx.saved_tensors
+    q, k, v, threshold, mask, gain, gate, key_lengths, key_starts, seed, context, *numbers = ctx.saved_tensors
     options, left, right, memo, eps, merged, deterministic = ctx.rest
-    rest: tuple[Any, ...] = *options, key_starts, left, right, memo
+    rest: tuple[Any, ...] = *options, key_starts, left, right, memo, tuple(numbers) or None
     problem = Problem(q, k, v, threshold, key_lengths, mask, None, None, seed, *rest)
     wanted = ctx.needs_input_grad
     d_context, *d_norm = norm_gradients(problem, Norm(gain, gate, eps), merged, context, dy)

@@ -78,7 +78,8 @@ class Problem:
     `queries`, and k and v [1, Hk, M, D] packed by `keys`; their longest lengths only help to choose tiles. `mask` is
     boolean (True: may look), or of a floating type and added to the scores. `left` and `right` are the two sides of a
     window, None for no limit. `memo` is where the kernels keep what they derive from a problem's shapes and options:
-    problems that share one differ in nothing else than their numbers.
+    problems that share one differ in nothing else than their numbers. `numbers` are the random numbers that a kernel
+    has made of the seed, for the backward pass to use again.
     """
 
     q: Tensor
@@ -98,6 +99,7 @@ class Problem:
     left: int | None = None
     right: int | None = None
     memo: dict[Any, Any] = field(default_factory=dict)
+    numbers: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
     def of_operator(

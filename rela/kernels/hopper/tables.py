@@ -128,8 +128,8 @@ def mask_words(problem: Problem, of_keys: bool) -> Tensor | None:
 
 def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
     """Random numbers of the queries [B, H, 1, ≥ T] and of the keys [B, H, 1, ≥ S]; products decide what is dropped."""
-    if problem.seed is None:
-        return None
+    if problem.seed is None or problem.numbers is not None:
+        return problem.numbers
     kept = problem.memo.get("dropout numbers")
     if kept is None:
         (B, H, T, _), S = problem.q.shape, problem.k.shape[2]
@@ -141,7 +141,8 @@ def dropout_numbers(problem: Problem) -> tuple[Tensor, Tensor] | None:
     of_queries = torch.empty(queries, dtype=torch.int32, device=problem.q.device)
     of_keys = torch.empty(keys, dtype=torch.int32, device=problem.q.device)
     start(of_queries, of_keys, problem.seed)
-    return of_queries, of_keys
+    problem.numbers = of_queries, of_keys
+    return problem.numbers
 
 
 @triton.jit(do_not_specialize=["left", "right", "T", "S", "sequences", "search_steps"])

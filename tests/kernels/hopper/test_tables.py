@@ -115,6 +115,12 @@ def test_sequences_that_are_not_packed_need_none():
     assert addressable_bias(problem(5, 6)) is None
 
 
+def test_the_numbers_of_a_problem_are_made_once():
+    dropped = problem(5, 6, dropout=0.3)
+    assert dropout_numbers(dropped) is dropout_numbers(dropped)
+    assert dropout_numbers(dropped) is dropped.numbers
+
+
 def test_products_of_the_numbers_decide_as_the_plain_kernel_does():
     B, T, S, rate = 2, 40, 48, 0.3
     of_queries, of_keys = dropout_numbers(problem(T, S, dropout=rate, batch=B))
