@@ -22,10 +22,9 @@ def planned(
     problem: Problem, tiles: HopperTiles, statistics: bool
 ) -> Callable[[Problem, tuple[Tensor, ...] | None], Tensor]:
     """A function that computes this problem, and all that differ from it in their numbers alone."""
-    B, H, T, _ = problem.q.shape
-    programs = min(ceil_div(T, 2 * tiles.rows) * H * B, processors(problem.q.device))
+    programs = min(query_tiles(problem, tiles), processors(problem.q.device))
     start = Launch(forward_kernel, (programs,), constants(problem, tiles, statistics), tiled(problem, tiles))
-    fixed = numbers_of(problem)
+    fixed = numbers_of(problem, tiles)
     shape, kind, device = problem.q.shape, problem.q.dtype, problem.q.device
     limits = problem.key_lengths, problem.mask, problem.seed
     plain = not statistics and not has_intervals(problem) and all(limit is None for limit in limits)
@@ -53,7 +52,7 @@ def launch(
     bias: Tensor | None = None,
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Arguments and compile-time constants of the kernel."""
-    arguments = *tensors(problem, out, rows, seen, numbers, words, bias), *numbers_of(problem)
+    arguments = *tensors(problem, out, rows, seen, numbers, words, bias), *numbers_of(problem, tiles)
     return described(arguments, tiled(problem, tiles)), constants(problem, tiles, rows is not None)
 
 
@@ -84,13 +83,30 @@ def tensors(
     )
 
 
-def numbers_of(problem: Problem) -> tuple[object, ...]:
+def query_tiles(problem: Problem, tiles: HopperTiles) -> int:
+    """How many tiles of queries all heads have."""
+    B, H, T, _ = problem.q.shape
+    return ceil_div(T, 2 * tiles.rows) * H * B
+
+
+def heads_together(problem: Problem, tiles: HopperTiles) -> int:
+    """How many heads form a group, whose keys are to stay in the cache: as many as have two tiles for each program.
+
+    So many are balanced: of two rounds, each program computes a long and a short tile. Fewer would not be, and the keys
+    of more would not stay in the cache. All groups are of about the same size.
+    """
+    B, H, _, _ = problem.q.shape
+    groups = round(query_tiles(problem, tiles) / (2 * processors(problem.q.device)))
+    return ceil_div(H * B, max(groups, 1))
+
+
+def numbers_of(problem: Problem, tiles: HopperTiles) -> tuple[object, ...]:
     """The kernel's arguments after its tensors, the same for all problems of one layout."""
     (B, H, T, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
     score_scale, threshold_scale, output_scale, _ = problem.scales()
     scales = 1.0 if score_scale is None else score_scale, threshold_scale, output_scale
     steps = (0, 0) if problem.mask is None else repeats(problem)
-    return problem.drop_below * 0x10001, *scales, B, H, H // Hk, T, S, *steps
+    return problem.drop_below * 0x10001, *scales, B, H, heads_together(problem, tiles), H // Hk, T, S, *steps
 
 
 def tiled(problem: Problem, tiles: HopperTiles) -> Tiles:

@@ -8,7 +8,7 @@ from rela.kernels.hopper.forward_loads import load_partition
 from rela.kernels.hopper.forward_products import product_partition
 
 
-@gluon.jit(do_not_specialize=["drop_below", "B", "H", "group", "T", "S", "step_b", "step_h"])
+@gluon.jit(do_not_specialize=["drop_below", "B", "H", "heads", "group", "T", "S", "step_b", "step_h"])
 def forward_kernel(
     q,
     k,
@@ -31,6 +31,7 @@ def forward_kernel(
     output_scale,
     B,
     H,
+    heads,
     group,
     T,
     S,
@@ -112,6 +113,7 @@ def forward_kernel(
         step_h,
         B,
         H,
+        heads,
         group,
         T,
         S,
@@ -148,6 +150,7 @@ def forward_kernel(
         starts,
         B,
         H,
+        heads,
         T,
         S,
     )

@@ -16,12 +16,13 @@ def share(n):
 
 
 @gluon.jit
-def place(i_round, n_t, B, H, LONGEST_FIRST: gl.constexpr, BIASED: gl.constexpr):
+def place(i_round, n_t, B, H, heads, LONGEST_FIRST: gl.constexpr, BIASED: gl.constexpr):
     """Tile of queries, head and batch element that this program computes in a round.
 
-    Causal: the longest rows of all heads come first, then shorter ones, and the program that had the longest of one
-    round has the shortest of the next. Otherwise all tiles of a head follow each other and share its keys in the cache.
-    BIASED: so do batch elements, which often share the bias of a head.
+    Causal: a group of `heads` follows the other, and its keys stay in the cache. The rows of a group become shorter
+    from tile to tile, those of the next longer, and those of the last shorter, so that neighbours are of about equal
+    length. The program that had the longest of one round has the shortest of the next. Otherwise all tiles of a head
+    follow each other. BIASED: so do batch elements, which often share the bias of a head.
     """
     P = gl.num_programs(0)
     i = gl.program_id(0)
@@ -29,8 +30,13 @@ def place(i_round, n_t, B, H, LONGEST_FIRST: gl.constexpr, BIASED: gl.constexpr)
         i = P - 1 - i
     i += i_round * P
     if LONGEST_FIRST:
-        i_t = n_t - 1 - i // (B * H)
-        i_bh = i % (B * H)
+        i_g = i // (heads * n_t)
+        i -= i_g * heads * n_t
+        in_group = gl.minimum(heads, B * H - i_g * heads)
+        i_bh = i_g * heads + i % in_group
+        i_t = i // in_group
+        if ((B * H - 1) // heads - i_g) % 2 == 0:
+            i_t = n_t - 1 - i_t
     else:
         i_t = i % n_t
         i_bh = i // n_t
@@ -93,6 +99,7 @@ def load_partition(
         step_h,
         B,
         H,
+        heads,
         group,
         T,
         S,
@@ -105,7 +112,7 @@ def load_partition(
     bias_stage = 0
     bias_phase = 1
     for i_round in range(share(n_t * H * B)):
-        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST, BIASED)
+        i_t, i_h, i_b = place(i_round, n_t, B, H, heads, LONGEST_FIRST, BIASED)
         row = i_t * 2 * ROWS
         seen_here = seen + i_b.to(gl.int64) * 2 * T
         first, last = span(seen_here, row, gl.minimum(row + 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)

@@ -113,6 +113,7 @@ def product_partition(
         starts,
         B,
         H,
+        heads,
         T,
         S,
     ) = arguments
@@ -132,7 +133,7 @@ def product_partition(
     bias_phase = 0
     n_k = (S + KEYS - 1) // KEYS
     for i_round in range(share(n_t * H * B)):
-        i_t, i_h, i_b = place(i_round, n_t, B, H, LONGEST_FIRST, BIASED)
+        i_t, i_h, i_b = place(i_round, n_t, B, H, heads, LONGEST_FIRST, BIASED)
         row = (i_t * 2 + i_w) * ROWS
         seen_here = seen + i_b.to(gl.int64) * 2 * T
         first, n_s = span(seen_here, i_t * 2 * ROWS, gl.minimum((i_t + 1) * 2 * ROWS, T), T, S, KEYS, CAUSAL, TABLED)

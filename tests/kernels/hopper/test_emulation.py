@@ -1,5 +1,6 @@
 """The Hopper kernels' own code, run in plain Python: right numbers, and no warp that waits for ever."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 import pytest
@@ -27,7 +28,7 @@ from rela.kernels.hopper import forward as hopper_forward
 from rela.kernels.hopper.tables import addressable_bias, intervals, mask_words
 from tests.kernels.attention.combinations import STRUCTURES, Structure, assert_structure
 from tests.kernels.exactness import reference, seen_by
-from tests.kernels.hopper.emulation import Emulation
+from tests.kernels.hopper.emulation import Emulation, Value
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels themselves are tested")
 PROGRAMS = 3  # persistent ones, fewer than tiles
@@ -171,3 +172,28 @@ def test_public_calls_on_the_emulated_kernels(structure: Structure, calls: list[
     monkeypatch.setattr(launch.Launch, "__call__", emulated_launch)
     served = assert_structure(replace(structure, dtype=torch.float16), range(2))
     assert calls == [name for who in served if who == "hopper" for name in ("forward", "backward")]
+
+
+@pytest.mark.parametrize(("n_t", "B", "H", "heads"), [(5, 3, 7, 4), (16, 1, 9, 9), (2, 4, 8, 8), (1, 2, 3, 2)])
+def test_causal_tiles_are_computed_once_in_balanced_groups_of_heads(n_t: int, B: int, H: int, heads: int):
+    emulation = Emulation(MODULES)
+    emulation.programs = P = 4
+    place, share = (emulation.functions[f"{forward_loads.__name__}.{name}"] for name in ("place", "share"))
+    work: list[list[tuple[int, ...]]] = []
+    for emulation.program in range(P):
+        rounds = range(share(Value(n_t * H * B)))
+        work.append([tuple(map(int, place(i, *map(Value, (n_t, B, H, heads)), True, False))) for i in rounds])
+    assert sorted(itertools.chain(*work)) == sorted(itertools.product(range(n_t), range(H), range(B)))
+    lengths = [sum(i_t + 1 for i_t, _, _ in tiles) for tiles in work]
+    assert max(lengths) - min(lengths) <= n_t
+    for tiles in work:
+        groups = [(i_b * H + i_h) // heads for _, i_h, i_b in tiles]
+        assert groups == sorted(groups)
+
+
+def test_heads_of_a_group_have_two_tiles_for_each_program(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hopper_forward, "processors", lambda device: 132)
+    for B, H, T, heads in ((128, 8, 256, 128), (16, 8, 2048, 16), (1, 8, 1024, 8), (1, 16, 65536, 1)):
+        q = torch.empty(B, H, T, 128, dtype=torch.bfloat16, device="meta")
+        problem = Problem(q, q, q, None, None, None, None, None, None, SCALE, "relu", True, 0.0)
+        assert hopper_forward.heads_together(problem, hopper.forward_tiles(problem)) == heads
