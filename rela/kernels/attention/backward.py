@@ -404,12 +404,16 @@ def key_gradient_kernel(
         middle = tl.where(whole > 0, middle, last)
     ragged = tl.cdiv(tl.maximum(middle - whole - first, 0), BT) * BT
 
-    # [BS, BD]; rows behind the last sequence may hold anything, and dQ multiplies them by zero
-    end = S
+    # [BS, BD]; rows that no query sees may hold anything, and dQ multiplies them by zero
+    begin, end = 0, S
     if cu_q is not None:
         end = tl.load(cu_k + sequences)
-    b_k = load_rows(k, i_s * BS, k_strides[2], o_row, o_d, 0, end, D, BD, True)
-    b_v = load_rows(v, i_s * BS, v_strides[2], o_row, o_d, 0, end, D, BD, True)
+    if key_lengths is not None:
+        end = tl.minimum(end, tl.load(key_lengths + i_b).to(tl.int32))
+    if key_starts is not None:
+        begin = tl.load(key_starts + i_b).to(tl.int32)
+    b_k = load_rows(k, i_s * BS, k_strides[2], o_row, o_d, begin, end, D, BD, True)
+    b_v = load_rows(v, i_s * BS, v_strides[2], o_row, o_d, begin, end, D, BD, True)
     b_dk = tl.zeros([BS, BD], dtype=tl.float32)
     b_dv = tl.zeros([BS, BD], dtype=tl.float32)
     for i_g in range(GROUP):

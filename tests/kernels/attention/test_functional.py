@@ -167,3 +167,21 @@ def test_a_window_reads_no_keys_beyond_it():
     hidden = torch.arange(200, device=DEVICE) < 200 - 4 - 10
     k, v = (x.masked_fill(hidden[:, None], float("nan")) for x in (k, v))
     assert torch.equal(relu_attention(q, k, v, scale=SCALE, window=(10, 0)), wanted)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("limits", ["starts", "starts and lengths"])
+def test_gradients_read_no_keys_outside_starts_and_lengths(limits, deterministic):
+    limits = {name: x.to(DEVICE) for name, x in INTERVALS[limits].items()}
+    q, k, v = qkv(T=40, S=71, H=2, Hk=1, B=2, D=16)
+    key, lengths = torch.arange(71, device=DEVICE), limits.get("key_lengths", torch.tensor([71, 71], device=DEVICE))
+    hidden = (key < limits["key_starts"][:, None]) | (key >= lengths[:, None])
+
+    def gradients(fill: float) -> tuple[torch.Tensor, ...]:
+        keys, values = (x.detach().masked_fill(hidden[:, None, :, None], fill) for x in (k, v))
+        inputs = [x.requires_grad_() for x in (q.detach(), keys, values)]
+        out = relu_attention(*inputs, scale=SCALE, deterministic=deterministic, **limits)
+        return torch.autograd.grad(out.square().sum(), inputs)
+
+    for got, wanted in zip(gradients(float("nan")), gradients(0.0), strict=True):
+        torch.testing.assert_close(got, wanted)
