@@ -32,13 +32,19 @@ class Tiles:
 
 @dataclass(frozen=True)
 class HopperTiles:
-    """Queries of each of two warpgroups, keys of a tile, numbers of a head with their zeros; tiles under way."""
+    """Queries of each of two warpgroups, keys of a tile; parts of a head, and numbers of a part with their zeros.
+
+    Parts under way, tiles of queries under way, and whether scores are computed while the product with the values of
+    the tile before runs.
+    """
 
     rows: int
     keys: int
     columns: int
     stages: int
     query_stages: int
+    parts: int = 1
+    ahead: bool = True
 
 
 @dataclass(frozen=True)

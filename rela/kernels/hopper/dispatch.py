@@ -12,7 +12,9 @@ from torch import Tensor
 from rela.kernels.attention.problem import Problem, power_of_2
 from rela.kernels.attention.tiles import HopperGradientTiles, HopperTiles
 
-HEAD_TILES = (64, 128)  # columns of a tile: other head sizes are filled up with zeros
+DECODED_HEADS = (64, 128)
+SMALLEST_HEAD = 40
+LARGEST_HEAD = 256
 TYPES = (torch.bfloat16, torch.float16)
 SHORTEST = 128  # queries and keys; at 64 and D = 64 the plain kernels are the faster ones
 FEWEST_DECODE_KEYS = 512  # where the plain kernel becomes faster was not measured
@@ -43,7 +45,8 @@ def serves(problem: Problem, statistics: bool = False) -> bool:
     limits = (problem.queries, problem.key_lengths, problem.key_starts, problem.mask, problem.left, problem.right)
     return (
         q.shape[3] % 8 == 0  # rows of outputs and gradients are steps of 16 bytes, too
-        and power_of_2(q.shape[3]) in HEAD_TILES
+        and SMALLEST_HEAD <= q.shape[3] <= LARGEST_HEAD
+        and not (is_wide(problem) and (statistics or problem.biased))  # no registers, no shared memory left
         and q.dtype in TYPES
         and problem.record.on_hopper
         and problem.typical_queries >= SHORTEST
@@ -58,11 +61,21 @@ def serves(problem: Problem, statistics: bool = False) -> bool:
     )
 
 
+def serves_backward(problem: Problem) -> bool:
+    """Whether they compute its gradients, too."""
+    return not is_wide(problem) and serves(problem)
+
+
+def is_wide(problem: Problem) -> bool:
+    """Whether a head has more columns than a tile."""
+    return problem.q.shape[3] > 128
+
+
 def serves_decoding(problem: Problem) -> bool:
     """Whether the Hopper kernel decodes this problem: few queries for each key head, rows in steps of 16 bytes."""
     q, k, v = problem.q, problem.k, problem.v
     return (
-        q.shape[3] in HEAD_TILES
+        q.shape[3] in DECODED_HEADS
         and q.dtype in TYPES
         and problem.record.on_hopper
         and q.shape[1] // k.shape[1] * q.shape[2] <= MOST_DECODE_QUERIES
@@ -93,7 +106,14 @@ def has_descriptor(x: Tensor) -> bool:
 
 
 def forward_tiles(problem: Problem) -> HopperTiles:
-    columns = power_of_2(problem.q.shape[3])
+    """Tiles have 64 or 128 columns: smaller heads are filled up with zeros, larger ones consist of parts."""
+    D = problem.q.shape[3]
+    if D > 192:
+        return HopperTiles(64, 128, columns=128, parts=2, stages=2, query_stages=1, ahead=False)
+    if D > 128:
+        stages = 4 if problem.dropout else 5  # random numbers take some room, too
+        return HopperTiles(64, 128, columns=64, parts=3, stages=stages, query_stages=1, ahead=False)
+    columns = power_of_2(D)
     query_stages = 1 if problem.biased else 2  # a bias takes the room of the second
     return HopperTiles(64, 128, columns, stages=4 if columns == 64 else 2, query_stages=query_stages)
 

@@ -123,6 +123,8 @@ def constants(problem: Problem, tiles: HopperTiles, statistics: bool) -> dict[st
     packed, tabled = problem.queries is not None, has_intervals(problem)
     return {
         "D": tiles.columns,
+        "PARTS": tiles.parts,
+        "AHEAD": tiles.ahead,
         "CAUSAL": problem.causal and not tabled,  # else it is in the intervals
         "LONGEST_FIRST": problem.causal and not packed,
         "TABLED": tabled,

@@ -38,6 +38,8 @@ def forward_kernel(
     step_b,
     step_h,
     D: gl.constexpr,
+    PARTS: gl.constexpr,
+    AHEAD: gl.constexpr,
     CAUSAL: gl.constexpr,
     LONGEST_FIRST: gl.constexpr,
     TABLED: gl.constexpr,
@@ -56,7 +58,7 @@ def forward_kernel(
     BIAS_STAGES: gl.constexpr,
 ):
     dtype: gl.constexpr = q.dtype
-    s_q = gl.allocate_shared_memory(dtype, [2 * QUERY_STAGES, 1, 1, ROWS, D], q.layout)
+    s_q = gl.allocate_shared_memory(dtype, [2 * QUERY_STAGES * PARTS, 1, 1, ROWS, D], q.layout)
     s_o = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, D], out.layout)
     s_k = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], k.layout)
     s_v = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, KEYS, D], v.layout)
@@ -156,6 +158,8 @@ def forward_kernel(
     )
     options: gl.constexpr = (
         D,
+        PARTS,
+        AHEAD,
         CAUSAL,
         LONGEST_FIRST,
         TABLED,
@@ -173,7 +177,7 @@ def forward_kernel(
         QUERY_STAGES,
         BIAS_STAGES,
     )
-    stages: gl.constexpr = (ROWS, KEYS, STAGES, QUERY_STAGES, BIAS_STAGES)
+    stages: gl.constexpr = (ROWS, KEYS, STAGES, QUERY_STAGES, BIAS_STAGES, D, PARTS)
     gl.warp_specialize(
         [
             (product_partition, (0, products) + options),  # noqa: RUF005  Triton knows no stars

@@ -62,6 +62,40 @@ def span(seen, row, end, T, S, KEYS: gl.constexpr, CAUSAL: gl.constexpr, TABLED:
 
 
 @gluon.jit
+def later(stage, phase, n, STAGES: gl.constexpr):
+    """Stage and phase of the tile that is loaded n tiles later; n is at most STAGES."""
+    stage += n
+    if stage >= STAGES:
+        stage -= STAGES
+        phase ^= 1
+    return stage, phase
+
+
+@gluon.jit
+def load_parts(
+    tensor,
+    i_b,
+    i_h,
+    row,
+    target,
+    full,
+    empty,
+    stage,
+    phase,
+    MORE_BYTES: gl.constexpr,
+    D: gl.constexpr,
+    PARTS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """Copy the parts of a tile, each as soon as there is room. The first one's barrier expects MORE_BYTES, too."""
+    for i_p in gl.static_range(PARTS):
+        at, at_phase = later(stage, phase, i_p, STAGES)
+        mbarrier.wait(empty.index(at), at_phase)
+        mbarrier.expect(full.index(at), tensor.block_type.nbytes + (MORE_BYTES if i_p == 0 else 0))
+        tma.async_copy_global_to_shared(tensor, [i_b, i_h, row, i_p * D], full.index(at), target.index(at))
+
+
+@gluon.jit
 def load_partition(
     arguments,
     CAUSAL: gl.constexpr,
@@ -74,6 +108,8 @@ def load_partition(
     STAGES: gl.constexpr,
     QUERY_STAGES: gl.constexpr,
     BIAS_STAGES: gl.constexpr,
+    D: gl.constexpr,
+    PARTS: gl.constexpr,
 ):
     (
         q,
@@ -119,24 +155,23 @@ def load_partition(
         for i_w in gl.static_range(2):
             i_q = q_stage * 2 + i_w
             mbarrier.wait(q_empty.index(i_q), q_phase)
-            mbarrier.expect(q_full.index(i_q), q.block_type.nbytes)
-            tma.async_copy_global_to_shared(q, [i_b, i_h, row + i_w * ROWS, 0], q_full.index(i_q), s_q.index(i_q))
+            mbarrier.expect(q_full.index(i_q), PARTS * q.block_type.nbytes)
+            for i_p in gl.static_range(PARTS):
+                tma.async_copy_global_to_shared(
+                    q, [i_b, i_h, row + i_w * ROWS, i_p * D], q_full.index(i_q), s_q.index(i_q * PARTS + i_p)
+                )
         q_stage += 1
         if q_stage == QUERY_STAGES:
             q_stage = 0
             q_phase ^= 1
         for i_s in range(first, last):
-            mbarrier.wait(k_empty.index(stage), phase)
+            i_hk = i_h // group
+            more_bytes: gl.constexpr = numbers_k.block_type.nbytes if DROPPED else 0
+            load_parts(k, i_b, i_hk, i_s * KEYS, s_k, k_full, k_empty, stage, phase, more_bytes, D, PARTS, STAGES)
             if DROPPED:
-                mbarrier.expect(k_full.index(stage), k.block_type.nbytes + numbers_k.block_type.nbytes)
                 tma.async_copy_global_to_shared(
                     numbers_k, [i_b, i_h, 0, i_s * KEYS], k_full.index(stage), s_numbers.index(stage)
                 )
-            else:
-                mbarrier.expect(k_full.index(stage), k.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                k, [i_b, i_h // group, i_s * KEYS, 0], k_full.index(stage), s_k.index(stage)
-            )
             if BIASED:
                 for i_w in gl.static_range(2):
                     i_bias = bias_stage * 2 + i_w
@@ -152,12 +187,5 @@ def load_partition(
                 if bias_stage == BIAS_STAGES:
                     bias_stage = 0
                     bias_phase ^= 1
-            mbarrier.wait(v_empty.index(stage), phase)
-            mbarrier.expect(v_full.index(stage), v.block_type.nbytes)
-            tma.async_copy_global_to_shared(
-                v, [i_b, i_h // group, i_s * KEYS, 0], v_full.index(stage), s_v.index(stage)
-            )
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase ^= 1
+            load_parts(v, i_b, i_hk, i_s * KEYS, s_v, v_full, v_empty, stage, phase, 0, D, PARTS, STAGES)
+            stage, phase = later(stage, phase, PARTS, STAGES)

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from rela.kernels.hopper.dropout import rectified_kept
-from rela.kernels.hopper.forward_loads import place, share, span
+from rela.kernels.hopper.forward_loads import later, place, share, span
 from rela.kernels.hopper.mask import load_words, not_hidden, seen_only
 from rela.kernels.hopper.statistics import better, bits_of_groups, observe, rectified_counted, store_statistics
 from rela.kernels.hopper.tile_operations import clear_rows, rectified
@@ -61,10 +61,103 @@ def scores(
 
 
 @gluon.jit
+def query_products(
+    s_q,
+    i_q,
+    s_k,
+    k_full,
+    stage,
+    phase,
+    b_none,
+    D: gl.constexpr,
+    PARTS: gl.constexpr,
+    ROWS: gl.constexpr,
+    KEYS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """Products of the queries with a tile of keys, [ROWS, KEYS], in flight."""
+    b_s = b_none
+    for i_p in gl.static_range(PARTS):
+        at, at_phase = later(stage, phase, i_p, STAGES)
+        mbarrier.wait(k_full.index(at), at_phase)
+        q_part = s_q.index(i_q * PARTS + i_p).reshape([ROWS, D])
+        k_part = s_k.index(at).reshape([KEYS, D])
+        b_s = warpgroup_mma(q_part, k_part.permute((1, 0)), b_s, use_acc=i_p > 0, is_async=True)
+    return b_s
+
+
+@gluon.jit
+def ended_products(b_s, k_empty, stage, phase, IN_FLIGHT: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr):
+    """The products of `query_products` when all but IN_FLIGHT later ones have ended; keys may be overwritten."""
+    for i_p in gl.static_range(PARTS):
+        at, _ = later(stage, phase, i_p, STAGES)
+        b_s = warpgroup_mma_wait(PARTS - 1 - i_p + IN_FLIGHT, [b_s])
+        mbarrier.arrive(k_empty.index(at))
+    return b_s
+
+
+@gluon.jit
+def value_products(
+    b_w,
+    s_v,
+    v_full,
+    stage,
+    phase,
+    b_out,
+    D: gl.constexpr,
+    PARTS: gl.constexpr,
+    KEYS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """The parts of the context, each [ROWS, D], one tile of values further, in flight."""
+    b_more = ()
+    for i_p in gl.static_range(PARTS):
+        at, at_phase = later(stage, phase, i_p, STAGES)
+        mbarrier.wait(v_full.index(at), at_phase)
+        v_part = s_v.index(at).reshape([KEYS, D])
+        b_more += (warpgroup_mma(b_w, v_part, b_out[i_p], is_async=True),)  # type: ignore[assignment]
+    return b_more
+
+
+@gluon.jit
+def ended_values(b_out, b_w, v_empty, stage, phase, PARTS: gl.constexpr, STAGES: gl.constexpr):
+    """The products of `value_products` when they have ended; values may be overwritten."""
+    b_ended = ()
+    for i_p in gl.static_range(PARTS):
+        at, _ = later(stage, phase, i_p, STAGES)
+        b_part, b_w = warpgroup_mma_wait(PARTS - 1 - i_p, [b_out[i_p], b_w])
+        b_ended += (b_part,)  # type: ignore[assignment]
+        mbarrier.arrive(v_empty.index(at))
+    return b_ended
+
+
+@gluon.jit
+def clear_values(
+    s_v,
+    v_full,
+    stage,
+    phase,
+    first,
+    last,
+    D: gl.constexpr,
+    PARTS: gl.constexpr,
+    KEYS: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """Write zeros to all rows of a tile of values but first … last − 1."""
+    for i_p in gl.static_range(PARTS):
+        at, at_phase = later(stage, phase, i_p, STAGES)
+        mbarrier.wait(v_full.index(at), at_phase)
+        clear_rows(s_v.index(at).reshape([KEYS, D]), first, last)
+
+
+@gluon.jit
 def product_partition(
     i_w,
     arguments,
     D: gl.constexpr,
+    PARTS: gl.constexpr,
+    AHEAD: gl.constexpr,
     CAUSAL: gl.constexpr,
     LONGEST_FIRST: gl.constexpr,
     TABLED: gl.constexpr,
@@ -172,12 +265,8 @@ def product_partition(
             b_theta = gl.load(threshold + i_h).to(gl.float32) * threshold_scale
 
         i_q = q_stage * 2 + i_w
-        q_tile = s_q.index(i_q).reshape([ROWS, D])
         mbarrier.wait(q_full.index(i_q), q_phase)
-        mbarrier.wait(k_full.index(stage), phase)
-        b_s = warpgroup_mma(
-            q_tile, s_k.index(stage).reshape([KEYS, D]).permute((1, 0)), b_none, use_acc=False, is_async=True
-        )
+        b_s = query_products(s_q, i_q, s_k, k_full, stage, phase, b_none, D, PARTS, ROWS, KEYS, STAGES)
         if DROPPED:
             b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
             fence_async_shared()
@@ -192,8 +281,7 @@ def product_partition(
             if bias_stage == BIAS_STAGES:
                 bias_stage = 0
                 bias_phase ^= 1
-        b_s = warpgroup_mma_wait(0, [b_s])
-        mbarrier.arrive(k_empty.index(stage))
+        b_s = ended_products(b_s, k_empty, stage, phase, 0, PARTS, STAGES)
         b_s = scores(
             b_s,
             row,
@@ -230,9 +318,12 @@ def product_partition(
         if STARTED:  # noqa: SIM102  one is known when compiling, the other is not
             # keys before the start are in the first tile, if anywhere
             if begin > first * KEYS:
-                mbarrier.wait(v_full.index(stage), phase)
-                clear_rows(s_v.index(stage).reshape([KEYS, D]), begin - first * KEYS, end - first * KEYS)
-        b_out = gl.zeros([ROWS, D], gl.float32, o_layout)
+                clear_values(
+                    s_v, v_full, stage, phase, begin - first * KEYS, end - first * KEYS, D, PARTS, KEYS, STAGES
+                )
+        b_out = ()
+        for _ in gl.static_range(PARTS):
+            b_out += (gl.zeros([ROWS, D], gl.float32, o_layout),)  # type: ignore[assignment]
         v_stage = stage
         v_phase = phase
         for RAGGED in gl.static_range(2 if CAUSAL or TABLED or STATISTICS else 1):
@@ -242,19 +333,16 @@ def product_partition(
                 start = whole
                 stop = n_s
             for i_s in range(start, stop):
-                stage += 1
-                if stage == STAGES:
-                    stage = 0
-                    phase ^= 1
-                mbarrier.wait(k_full.index(stage), phase)
-                b_s = warpgroup_mma(
-                    q_tile, s_k.index(stage).reshape([KEYS, D]).permute((1, 0)), b_none, use_acc=False, is_async=True
-                )
+                stage, phase = later(stage, phase, PARTS, STAGES)
+                if not AHEAD:
+                    b_out = value_products(b_w, s_v, v_full, v_stage, v_phase, b_out, D, PARTS, KEYS, STAGES)
+                    b_out = ended_values(b_out, b_w, v_empty, v_stage, v_phase, PARTS, STAGES)
+                b_s = query_products(s_q, i_q, s_k, k_full, stage, phase, b_none, D, PARTS, ROWS, KEYS, STAGES)
                 if DROPPED:
                     b_numbers = s_numbers.index(stage).reshape([KEYS]).load(column_layout)
                     fence_async_shared()
-                mbarrier.wait(v_full.index(v_stage), v_phase)
-                b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
+                if AHEAD:
+                    b_out = value_products(b_w, s_v, v_full, v_stage, v_phase, b_out, D, PARTS, KEYS, STAGES)
                 b_bias = 0.0
                 if BIASED:
                     i_bias = bias_stage * 2 + i_w
@@ -266,8 +354,7 @@ def product_partition(
                     if bias_stage == BIAS_STAGES:
                         bias_stage = 0
                         bias_phase ^= 1
-                b_s = warpgroup_mma_wait(1, [b_s])
-                mbarrier.arrive(k_empty.index(stage))
+                b_s = ended_products(b_s, k_empty, stage, phase, PARTS if AHEAD else 0, PARTS, STAGES)
                 b_s = scores(
                     b_s,
                     row,
@@ -304,8 +391,8 @@ def product_partition(
                 if BIASED:
                     b_next = not_hidden(b_next, b_bias)
                 b_next = gl.convert_layout(b_next, w_layout, assert_trivial=True)
-                b_out, b_w = warpgroup_mma_wait(0, [b_out, b_w])
-                mbarrier.arrive(v_empty.index(v_stage))
+                if AHEAD:
+                    b_out = ended_values(b_out, b_w, v_empty, v_stage, v_phase, PARTS, STAGES)
                 b_w = b_next
                 v_stage = stage
                 v_phase = phase
@@ -314,25 +401,21 @@ def product_partition(
         if q_stage == QUERY_STAGES:
             q_stage = 0
             q_phase ^= 1
-        mbarrier.wait(v_full.index(v_stage), v_phase)
         if ENDED:  # noqa: SIM102  one is known when compiling, the other is not
             # the tile in which the last sequence, or this batch element's, ends is the last that any query sees
             if n_s * KEYS > end:
                 last_tile = (n_s - 1) * KEYS
-                clear_rows(s_v.index(v_stage).reshape([KEYS, D]), begin - last_tile, end - last_tile)
-        b_out = warpgroup_mma(b_w, s_v.index(v_stage).reshape([KEYS, D]), b_out, is_async=True)
-        b_out = warpgroup_mma_wait(0, [b_out])
-        tma.store_wait(0)
-        mbarrier.arrive(v_empty.index(v_stage))
-        s_o.index(i_w).reshape([ROWS, D]).store((b_out * output_scale).to(dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(out, [i_b, i_h, row, 0], s_o.index(i_w))
+                clear_values(s_v, v_full, v_stage, v_phase, begin - last_tile, end - last_tile, D, PARTS, KEYS, STAGES)
+        b_out = value_products(b_w, s_v, v_full, v_stage, v_phase, b_out, D, PARTS, KEYS, STAGES)
+        b_out = ended_values(b_out, b_w, v_empty, v_stage, v_phase, PARTS, STAGES)
+        for i_p in gl.static_range(PARTS):
+            tma.store_wait(0)
+            s_o.index(i_w).reshape([ROWS, D]).store((b_out[i_p] * output_scale).to(dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(out, [i_b, i_h, row, i_p * D], s_o.index(i_w))
         if STATISTICS:
             o_t = row + gl.arange(0, ROWS, row_layout)
             p_row = (i_b * H + i_h).to(gl.int64) * T + o_t
             store_statistics(rows, p_row, o_t < T, b_zeros, b_best, b_from, n_s * KEYS, output_scale, row_layout, KEYS)
-        stage += 1
-        if stage == STAGES:
-            stage = 0
-            phase ^= 1
+        stage, phase = later(stage, phase, PARTS, STAGES)
     tma.store_wait(0)

@@ -36,6 +36,11 @@ class Structure:
     mask_type: torch.dtype | None = None
     """The type of a float mask, where it is not that of the queries."""
 
+    @property
+    def passes(self) -> list[str]:
+        """Of a call that the Hopper kernels serve, the passes that run there."""
+        return ["forward", "backward"] if max(self.D, self.Dv or 0) <= 128 else ["forward"]
+
     def __str__(self) -> str:
         return "-".join([str(self.dtype).removeprefix("torch."), str(self.D), str(self.group), *self.options.split()])
 
@@ -57,11 +62,13 @@ STRUCTURES = [
     Structure(FP32, 64, 2, "mask lengths threshold causal", on_hopper=False),
     Structure(BF16, 80, 1, "bias starts window"),
     Structure(FP16, 96, 2, "dropout lengths causal"),
-    Structure(BF16, 256, 1, "mask window dropout", on_hopper=False),
+    Structure(BF16, 256, 1, "mask window dropout"),
     Structure(BF16, 32, 1, "starts causal threshold", on_hopper=False, kind="relu2"),
     Structure(FP32, 48, 1, "bias dropout", on_hopper=False),
     Structure(BF16, 64, 2, "bias lengths", on_hopper=False, ways=("unaligned",), mask_type=FP16),
-    Structure(BF16, 160, 4, "starts threshold", on_hopper=False, Dv=64),
+    Structure(BF16, 160, 4, "starts threshold", Dv=64),
+    Structure(FP16, 192, 2, "lengths starts window causal"),
+    Structure(BF16, 136, 1, "bias lengths", on_hopper=False),
 ]
 
 

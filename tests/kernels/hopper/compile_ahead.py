@@ -41,17 +41,17 @@ def problem(D: int, dtype: torch.dtype, queries: int = 256) -> Problem:
     return Problem(q, x, x, threshold, None, None, None, None, None, 0.125, "relu", True, 0.0)
 
 
-def documents() -> tuple[Problem, Tensor, tuple[Tensor, Tensor]]:
+def documents(D: int = 64) -> tuple[Problem, Tensor, tuple[Tensor, Tensor]]:
     """Packed sequences with dropout, and tables of the right shapes."""
     packing, seed = Packing(torch.tensor([0, 100, 250], dtype=torch.int32), 256), torch.tensor(1)
-    dense = problem(64, torch.bfloat16)
+    dense = problem(D, torch.bfloat16)
     packed = replace(dense, threshold=None, queries=packing, keys=packing, seed=seed, dropout=0.1)
     numbers = torch.zeros(1, 2, 1, 256, dtype=torch.int32)
     return packed, torch.zeros(2, 256, dtype=torch.int32), (numbers, numbers)
 
 
 def main() -> None:
-    """One head size each: eight compilations are seconds, sixteen are not."""
+    """One head size each: ten compilations are seconds, sixteen are not."""
     p = problem(64, torch.bfloat16)
     forward = ahead(hopper_forward.forward_kernel, *hopper_forward.launch(p, p.q, hopper.forward_tiles(p)))
     kinds = torch.int32, torch.int32, torch.float32
@@ -75,12 +75,17 @@ def main() -> None:
     gradients = (p.q, p.q.float(), p.k, p.v, torch.zeros(1, 2, 4), hopper.gradient_tiles(p))
     biased = hopper_backward.launch(p, *gradients, bias=p.mask)
     biased_backward = ahead(hopper_backward.backward_kernel, *biased)
+    p = problem(256, torch.bfloat16)
+    two_parts = ahead(hopper_forward.forward_kernel, *hopper_forward.launch(p, p.q, hopper.forward_tiles(p)))
+    packed, *tables = documents(160)
+    packed_parts = hopper_forward.launch(packed, packed.q, hopper.forward_tiles(packed), None, *tables)
+    three_parts = ahead(hopper_forward.forward_kernel, *packed_parts)
     few = problem(128, torch.bfloat16, queries=1)
     decode = ahead(hopper_decode.decode_kernel, *hopper_decode.launch(few, torch.zeros(2, 1, 1, 2, 128), 2))
     rows = {}
     kernels = {"forward": forward, "statistics": counting, "backward": backward, "decode": decode}
     kernels |= {"packed backward": packed_backward, "masked": masked, "masked backward": masked_backward}
-    kernels |= {"biased backward": biased_backward}
+    kernels |= {"biased backward": biased_backward, "two parts": two_parts, "three parts": three_parts}
     for name, compiled in kernels.items():
         marks = ("wgmma.mma_async", "cvt.rn.relu", "cp.reduce.async.bulk", "cp.async.cg", "0xBB99", "ldmatrix")
         rows[name] = {mark: compiled.asm["ptx"].count(mark) for mark in marks} | {"shared": compiled.metadata.shared}

@@ -48,6 +48,11 @@ def any_length(monkeypatch):
     monkeypatch.setattr(hopper, "FEWEST_DECODE_KEYS", 1)
 
 
+def passes(D: int) -> list[str]:
+    """Which passes of a head of D numbers run on the Hopper kernels."""
+    return ["forward", "backward"] if D <= 128 else ["forward"]
+
+
 def on_a_grid(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     """Multiples of 1/4 from −1 to 1: products and their sums are exact, so no score near zero changes its sign."""
     return (torch.randint(-4, 5, shape, generator=generator) / 4).to(dtype).to(DEVICE)
@@ -58,7 +63,8 @@ def on_a_grid(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> to
 def test_random_cases(case, calls):
     choose = random.Random(case)
     generator = torch.Generator().manual_seed(case)
-    dtype, D, group = choose.choice(TYPES), choose.choice([64, 128, 40, 80, 96]), choose.choice([1, 1, 2, 3])
+    dtype, D = choose.choice(TYPES), choose.choice([64, 128, 40, 80, 96, 136, 160, 192, 200, 256])
+    group = choose.choice([1, 1, 2, 3])
     B, Hk = choose.randint(1, 3), choose.randint(1, 3)
     T, S = (choose.choice([choose.randint(1, 40), choose.randint(1, 700), 128, 256, 1024]) for _ in range(2))
     causal = choose.random() < 0.5
@@ -75,7 +81,7 @@ def test_random_cases(case, calls):
         plain,
         *inputs,
     )
-    assert calls == ["forward", "backward"]
+    assert calls == passes(D)
 
 
 @pytest.mark.usefixtures("any_length")
@@ -162,6 +168,8 @@ VARIANTS = [
     (torch.float16, 64, 1, True),
     (torch.bfloat16, 128, 1, False),
     (torch.float16, 128, 2, False),
+    (torch.bfloat16, 160, 2, True),
+    (torch.bfloat16, 256, 1, False),
 ]
 
 
@@ -217,7 +225,7 @@ def test_packed_sequences_and_dropout_give_what_the_plain_kernels_give(case, cal
         dropout,
     )
     ours, plain = with_and_without(problem, d_out, monkeypatch)
-    assert calls == ["forward", "backward"]
+    assert calls == passes(D)
     for name, one, other in zip(("out", "dq", "dk", "dv"), ours, plain, strict=False):
         assert torch.equal(one, other), name
     torch.testing.assert_close(ours[4:], plain[4:])
@@ -244,7 +252,7 @@ def test_masks_lengths_starts_and_windows_give_what_the_plain_kernels_give(case,
     """On a grid every sum is exact, so the two agree to the last bit, whatever lies outside lengths and starts."""
     choose = random.Random(case)
     generator = torch.Generator().manual_seed(case)
-    dtype, D, group, shifted = VARIANTS[case % 5]
+    dtype, D, group, shifted = VARIANTS[case % 7]
     limits = LIMITS[case % 10] if case < 10 else LIMITS[choose.randrange(10)]
     B, T, S = choose.randint(1, 3), choose.choice([20, 300, 513, 128]), choose.choice([150, 256, 389, 640])
     q, d_out = (on_a_grid(B, 2 * group, T, D, dtype=dtype, generator=generator) for _ in range(2))
@@ -288,7 +296,7 @@ def test_masks_lengths_starts_and_windows_give_what_the_plain_kernels_give(case,
         right,
     )
     ours, plain = with_and_without(problem, d_out, monkeypatch)
-    assert calls == ["forward", "backward"]
+    assert calls == passes(D)
     for name, one, other in zip(("out", "dq", "dk", "dv"), ours, plain, strict=False):
         assert torch.equal(one, other), name
     torch.testing.assert_close(ours[4:], plain[4:])
