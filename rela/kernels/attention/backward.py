@@ -63,7 +63,7 @@ def planned(
     problem: Problem, deterministic: bool, key_tiles: Tiles | None, query_tiles: Tiles | None
 ) -> Callable[[Problem, Tensor], Gradients]:
     """A function that gives dQ, dK, dV and partial sums of −dθ of this problem, and of all with its layout."""
-    if not deterministic and key_tiles is None and query_tiles is None and hopper.serves_backward(problem):
+    if not deterministic and key_tiles is None and query_tiles is None and hopper.serves(problem):
         return hopper.backward
     atomic = not deterministic and one_pass(problem)
     keys = planned_keys(problem, key_tiles or key_gradient_tiles(problem, atomic), atomic)

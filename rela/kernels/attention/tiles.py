@@ -49,12 +49,16 @@ class HopperTiles:
 
 @dataclass(frozen=True)
 class HopperGradientTiles:
-    """Queries of a tile, numbers of a head, tiles under way, and whether scores are computed one tile ahead."""
+    """Queries of a tile, numbers of a part of a head, tiles under way, and whether scores are computed one tile ahead.
+
+    Parts of a head: if there are several, a program owns the keys of one warpgroup, else those of two.
+    """
 
     queries: int
     columns: int
     stages: int
     prefetch: bool
+    parts: int = 1
 
 
 SHORT = 128  # sequences up to this length leave large tiles half empty

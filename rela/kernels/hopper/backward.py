@@ -19,6 +19,7 @@ from rela.kernels.attention.tiles import HopperGradientTiles
 from rela.kernels.conversion import planned as planned_conversion
 from rela.kernels.hopper.backward_kernel import backward_kernel
 from rela.kernels.hopper.tables import addressable_bias, dropout_numbers, has_intervals, intervals, mask_words, repeats
+from rela.kernels.hopper.wide_backward_kernel import wide_backward_kernel
 from rela.kernels.launch import Launch, Tiles, described
 
 ROWS = 64  # keys of a warpgroup, and both sides of its share of a tile of dQ
@@ -31,9 +32,9 @@ def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, 
     """A function for the gradients of this problem, and of all that differ from it in their numbers alone."""
     (B, H, _, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
     keys, kind, device = problem.k.shape, problem.q.dtype, problem.q.device
-    n_s = ceil_div(S, 2 * ROWS)
-    parts = 0 if problem.threshold is None else 2 * n_s
-    start = Launch(backward_kernel, (n_s * Hk * B,), constants(problem, tiles), tiled(problem, tiles))
+    parts = 0 if problem.threshold is None else theta_parts(problem, tiles)
+    grid = (ceil_div(S, keys_of_program(tiles)) * Hk * B,)
+    start = Launch(kernel_of(tiles), grid, constants(problem, tiles), tiled(problem, tiles))
     fixed, converted, queries = numbers_of(problem), planned_conversion(problem.q.shape, kind, device), problem.q.shape
     plain = not has_intervals(problem) and problem.mask is None and problem.seed is None
 
@@ -49,6 +50,22 @@ def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, 
         return converted(dq), dk, dv, d_theta
 
     return run
+
+
+def kernel_of(tiles: HopperGradientTiles) -> Any:
+    """The kernel for heads of these tiles."""
+    return backward_kernel if tiles.parts == 1 else wide_backward_kernel
+
+
+def keys_of_program(tiles: HopperGradientTiles) -> int:
+    """Those of two warpgroups; of one if a head consists of parts."""
+    return 2 * ROWS if tiles.parts == 1 else ROWS
+
+
+def theta_parts(problem: Problem, tiles: HopperGradientTiles) -> int:
+    """How many partial sums of −dθ there are for each head: one for the keys of each warpgroup."""
+    keys = keys_of_program(tiles)
+    return ceil_div(problem.k.shape[2], keys) * (keys // ROWS)
 
 
 def launch(
@@ -123,7 +140,8 @@ def tiled(problem: Problem, tiles: HopperGradientTiles) -> Tiles:
 def constants(problem: Problem, tiles: HopperGradientTiles) -> dict[str, object]:
     """Compile-time constants of the kernel."""
     packed, tabled = problem.queries is not None, has_intervals(problem)
-    return {
+    parts: dict[str, object] = {} if tiles.parts == 1 else {"PARTS": tiles.parts}
+    return parts | {
         "D": tiles.columns,
         "GROUP": problem.q.shape[1] // problem.k.shape[1],
         "CAUSAL": problem.causal and not tabled,  # else it is in the intervals

@@ -202,7 +202,7 @@ def backward_kernel(
         [
             (product_partition, (products, 0) + options),  # noqa: RUF005  Triton knows no stars
             (product_partition, (products, 1) + options),  # noqa: RUF005  Triton knows no stars
-            (load_partition, (loads, GROUP, CAUSAL, TABLED, DROPPED, BIASED, ROWS, QUERIES, STAGES, PREFETCH)),
+            (load_partition, (loads, GROUP, CAUSAL, TABLED, DROPPED, BIASED, ROWS, QUERIES, STAGES, PREFETCH, D, 1)),
         ],
         [4, 1],
         [240, 24],

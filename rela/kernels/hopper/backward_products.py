@@ -57,6 +57,34 @@ def rectified_gradient(b_dp, b_w):
 
 
 @gluon.jit
+def ranges(
+    seen,
+    i_s,
+    row,
+    T,
+    S,
+    KEYS: gl.constexpr,
+    ROWS: gl.constexpr,
+    QUERIES: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    TABLED: gl.constexpr,
+):
+    """First tile of queries that sees a key of the program, first and one past the last that see all ROWS, the end."""
+    first, n_t = span(seen, i_s, T, S, KEYS, QUERIES, CAUSAL, TABLED)
+    whole = first
+    whole_end = n_t
+    if TABLED:
+        whole = (gl.load(seen + gl.minimum(row + ROWS, S) - 1) + QUERIES - 1) // QUERIES
+        whole = gl.minimum(gl.maximum(whole, first), n_t)
+        whole_end = gl.load(seen + S + gl.minimum(row, S - 1)) // QUERIES
+        whole_end = gl.minimum(gl.maximum(whole_end, whole), n_t)
+    elif CAUSAL:
+        whole = gl.minimum(gl.maximum(row + ROWS - 1 + T - S + QUERIES - 1, 0) // QUERIES, n_t)
+        whole = gl.maximum(whole, first)
+    return first, whole, whole_end, n_t
+
+
+@gluon.jit
 def product_partition(
     arguments,
     I_W: gl.constexpr,
@@ -142,24 +170,13 @@ def product_partition(
     buffer = 0
     ds_phase = 0
     bias_phase = 0
-    first, n_t = span(seen, i_s, T, S, ROWS, QUERIES, CAUSAL, TABLED)
-    whole = first
-    whole_end = n_t
+    first, whole, whole_end, n_t = ranges(seen, i_s, i_s + I_W * ROWS, T, S, 2 * ROWS, ROWS, QUERIES, CAUSAL, TABLED)
     total = 0
     if PACKED:
         total = gl.load(end_q)
     if TABLED:
         b_first = gl.load(seen + gl.minimum(o_s, S - 1))
         b_last = gl.load(seen + S + gl.minimum(o_s, S - 1))
-        # tiles of queries that see every key of the warpgroup
-        whole = (gl.load(seen + gl.minimum(i_s + (I_W + 1) * ROWS, S) - 1) + QUERIES - 1) // QUERIES
-        whole = gl.minimum(gl.maximum(whole, first), n_t)
-        whole_end = gl.load(seen + S + gl.minimum(i_s + I_W * ROWS, S - 1)) // QUERIES
-        whole_end = gl.minimum(gl.maximum(whole_end, whole), n_t)
-    elif CAUSAL:
-        # tiles of queries from here on see every key of the warpgroup
-        whole = gl.minimum(gl.maximum(i_s + (I_W + 1) * ROWS - 1 + T - S + QUERIES - 1, 0) // QUERIES, n_t)
-        whole = gl.maximum(whole, first)
     mbarrier.wait(k_full.index(I_W), 0)
     mbarrier.wait(k_full.index(1 - I_W), 0)
     mbarrier.wait(v_full.index(I_W), 0)

@@ -61,11 +61,6 @@ def serves(problem: Problem, statistics: bool = False) -> bool:
     )
 
 
-def serves_backward(problem: Problem) -> bool:
-    """Whether they compute its gradients, too."""
-    return not is_wide(problem) and serves(problem)
-
-
 def is_wide(problem: Problem) -> bool:
     """Whether a head has more columns than a tile."""
     return problem.q.shape[3] > 128
@@ -119,7 +114,12 @@ def forward_tiles(problem: Problem) -> HopperTiles:
 
 
 def gradient_tiles(problem: Problem) -> HopperGradientTiles:
-    columns = power_of_2(problem.q.shape[3])
+    D = problem.q.shape[3]
+    if D > 192:
+        return HopperGradientTiles(queries=64, columns=128, stages=2, prefetch=False, parts=2)
+    if D > 128:
+        return HopperGradientTiles(queries=64, columns=64, stages=2, prefetch=False, parts=3)
+    columns = power_of_2(D)
     if columns == 64:
         return HopperGradientTiles(queries=128, columns=columns, stages=2, prefetch=True)
     return HopperGradientTiles(queries=64, columns=columns, stages=2, prefetch=False)

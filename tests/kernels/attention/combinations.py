@@ -36,11 +36,6 @@ class Structure:
     mask_type: torch.dtype | None = None
     """The type of a float mask, where it is not that of the queries."""
 
-    @property
-    def passes(self) -> list[str]:
-        """Of a call that the Hopper kernels serve, the passes that run there."""
-        return ["forward", "backward"] if max(self.D, self.Dv or 0) <= 128 else ["forward"]
-
     def __str__(self) -> str:
         return "-".join([str(self.dtype).removeprefix("torch."), str(self.D), str(self.group), *self.options.split()])
 

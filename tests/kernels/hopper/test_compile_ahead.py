@@ -29,7 +29,8 @@ def test_they_compile_ahead_of_time():
         assert rows[name]["cvt.rn.relu"] > 0  # the activation is the conversion
         assert (rows[name]["cp.reduce.async.bulk"] > 0) == ("backward" in name)
         assert (rows[name]["0xBB99"] > 0) == ("masked" in name)  # bits of a mask, two at a time
-        assert (rows[name]["ldmatrix"] > 0) == ("biased" in name)  # a bias, transposed on the way to the registers
+        # a bias, transposed on the way to the registers, or the weights of the other warpgroup
+        assert (rows[name]["ldmatrix"] > 0) == ("biased" in name or name == "wide backward")
     # sixteen bytes a thread, straight to shared memory
     assert rows["decode"]["shared"] <= SHARED_BYTES // 4
     assert rows["decode"]["cp.async.cg"] > 0

@@ -22,6 +22,8 @@ from rela.kernels.hopper import (
     forward_products,
     mask,
     tile_operations,
+    wide_backward_kernel,
+    wide_backward_products,
 )
 from rela.kernels.hopper import dispatch as hopper
 from rela.kernels.hopper import forward as hopper_forward
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the 
 PROGRAMS = 3  # persistent ones, fewer than tiles
 SCALE = 0.25
 MODULES = [forward_kernel, forward_loads, forward_products, backward_kernel, backward_loads, backward_products]
-MODULES += [tile_operations, mask, dropout]
+MODULES += [tile_operations, mask, dropout, wide_backward_kernel, wide_backward_products]
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,13 @@ def emulated(problem: Problem, d_out: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
     launch = hopper_forward.launch(problem, out, hopper.forward_tiles(problem), None, *tables(of_keys=False))
     emulation.run(hopper_forward.forward_kernel, PROGRAMS, *launch)
-    if hopper.is_wide(problem):
-        return (out,)
     dq, dk, dv = torch.zeros(B, T, H, D).transpose(1, 2), problem.like_keys(), problem.like_keys()
-    d_theta = torch.zeros(B, H, 2 * ceil_div(S, 128))
-    gradients = d_out, dq, dk, dv, d_theta, hopper.gradient_tiles(problem)
+    tiles = hopper.gradient_tiles(problem)
+    d_theta = torch.zeros(B, H, hopper_backward.theta_parts(problem, tiles))
+    gradients = d_out, dq, dk, dv, d_theta, tiles
     launch = hopper_backward.launch(problem, *gradients, *tables(of_keys=True))
-    emulation.run(hopper_backward.backward_kernel, ceil_div(S, 128) * Hk * B, *launch)
+    programs = ceil_div(S, hopper_backward.keys_of_program(tiles)) * Hk * B
+    emulation.run(hopper_backward.kernel_of(tiles), programs, *launch)
     return out, dq, dk, dv, d_theta.sum((0, 2)) * problem.threshold_gradient_scale
 
 
@@ -143,7 +145,7 @@ def test_the_code_of_the_kernels_gives_what_the_equation_gives(case: Case):
     problem = problem_of(case)
     d_out = on_a_grid(*problem.q.shape, dtype=case.dtype)
     names = "context", "dQ", "dK", "dV", "dθ"
-    for name, got, true in zip(names, emulated(problem, d_out), exact(problem, d_out), strict=False):
+    for name, got, true in zip(names, emulated(problem, d_out), exact(problem, d_out), strict=True):
         if name == "dθ" and problem.threshold is None:
             continue
         error, allowed = (got.double() - true).abs().max(), torch.finfo(case.dtype).eps * true.abs().max()
@@ -180,7 +182,7 @@ def test_public_calls_on_the_emulated_kernels(structure: Structure, calls: list[
     monkeypatch.setattr(hopper, "available", lambda device: True)
     monkeypatch.setattr(launch.Launch, "__call__", emulated_launch)
     served = assert_structure(replace(structure, dtype=torch.float16), range(2))
-    assert calls == [name for who in served if who == "hopper" for name in structure.passes]
+    assert calls == [name for who in served if who == "hopper" for name in ("forward", "backward")]
 
 
 @pytest.mark.parametrize(("n_t", "B", "H", "heads"), [(5, 3, 7, 4), (16, 1, 9, 9), (2, 4, 8, 8), (1, 2, 3, 2)])

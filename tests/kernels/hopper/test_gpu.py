@@ -48,11 +48,6 @@ def any_length(monkeypatch):
     monkeypatch.setattr(hopper, "FEWEST_DECODE_KEYS", 1)
 
 
-def passes(D: int) -> list[str]:
-    """Which passes of a head of D numbers run on the Hopper kernels."""
-    return ["forward", "backward"] if D <= 128 else ["forward"]
-
-
 def on_a_grid(*shape: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     """Multiples of 1/4 from −1 to 1: products and their sums are exact, so no score near zero changes its sign."""
     return (torch.randint(-4, 5, shape, generator=generator) / 4).to(dtype).to(DEVICE)
@@ -81,7 +76,7 @@ def test_random_cases(case, calls):
         plain,
         *inputs,
     )
-    assert calls == passes(D)
+    assert calls == ["forward", "backward"]
 
 
 @pytest.mark.usefixtures("any_length")
@@ -225,7 +220,7 @@ def test_packed_sequences_and_dropout_give_what_the_plain_kernels_give(case, cal
         dropout,
     )
     ours, plain = with_and_without(problem, d_out, monkeypatch)
-    assert calls == passes(D)
+    assert calls == ["forward", "backward"]
     for name, one, other in zip(("out", "dq", "dk", "dv"), ours, plain, strict=False):
         assert torch.equal(one, other), name
     torch.testing.assert_close(ours[4:], plain[4:])
@@ -296,7 +291,7 @@ def test_masks_lengths_starts_and_windows_give_what_the_plain_kernels_give(case,
         right,
     )
     ours, plain = with_and_without(problem, d_out, monkeypatch)
-    assert calls == passes(D)
+    assert calls == ["forward", "backward"]
     for name, one, other in zip(("out", "dq", "dk", "dv"), ours, plain, strict=False):
         assert torch.equal(one, other), name
     torch.testing.assert_close(ours[4:], plain[4:])
