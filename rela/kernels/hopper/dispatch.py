@@ -106,8 +106,7 @@ def forward_tiles(problem: Problem) -> HopperTiles:
     if D > 192:
         return HopperTiles(64, 128, columns=128, parts=2, stages=2, query_stages=1, ahead=False)
     if D > 128:
-        stages = 4 if problem.dropout else 5  # random numbers take some room, too
-        return HopperTiles(64, 128, columns=64, parts=3, stages=stages, query_stages=1, ahead=False)
+        return HopperTiles(64, 128, columns=64, parts=3, stages=4, query_stages=1, ahead=False)
     columns = power_of_2(D)
     query_stages = 1 if problem.biased else 2  # a bias takes the room of the second
     return HopperTiles(64, 128, columns, stages=4 if columns == 64 else 2, query_stages=query_stages)
@@ -115,10 +114,8 @@ def forward_tiles(problem: Problem) -> HopperTiles:
 
 def gradient_tiles(problem: Problem) -> HopperGradientTiles:
     D = problem.q.shape[3]
-    if D > 192:
-        return HopperGradientTiles(queries=64, columns=128, stages=2, prefetch=False, parts=2)
     if D > 128:
-        return HopperGradientTiles(queries=64, columns=64, stages=2, prefetch=False, parts=3)
+        return HopperGradientTiles(queries=64, columns=64, stages=2, prefetch=False, parts=3 if D <= 192 else 4)
     columns = power_of_2(D)
     if columns == 64:
         return HopperGradientTiles(queries=128, columns=columns, stages=2, prefetch=True)
