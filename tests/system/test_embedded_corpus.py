@@ -147,9 +147,14 @@ def test_search_and_score_agree(trained):
         json.loads(line)
         for line in trained.rela("translate", "run/model", "corpus/test.en", "--format", "jsonl").splitlines()
     ]
-    scored = [float(line) for line in trained.rela("score", "run/model", "corpus/test.en", "output.de").splitlines()]
     assert [row["translation"] for row in rows] == trained.lines("output.de")
-    close = [abs(row["log_prob"] - value) < 1e-3 for row, value in zip(rows, scored, strict=True)]
+    # After so few steps no words at all may be the most probable translation, and an empty line has no score.
+    said = [row for row in rows if row["translation"]]
+    assert len(said) > 0.9 * len(rows)
+    for name, key in (("said.en", "source"), ("said.de", "translation")):
+        (trained.folder / name).write_text("".join(row[key] + "\n" for row in said), encoding="utf-8")
+    scored = [float(line) for line in trained.rela("score", "run/model", "said.en", "said.de").splitlines()]
+    close = [abs(row["log_prob"] - value) < 1e-3 for row, value in zip(said, scored, strict=True)]
     assert sum(close) > 0.9 * len(close), "the rest are translations whose text has another segmentation"
 
 
