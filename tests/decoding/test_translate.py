@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +42,12 @@ def test_wide_models_do_not_depend_on_the_batch_either(make_translator, sentence
     assert translator.translate_nbest(some, beam=beam, batch_tokens=10**6, max_length_extra=0) == alone
 
 
+def cpu_information() -> str:
+    """What Linux says about the processor; nothing elsewhere."""
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
 ON_TWO_THREADS = """
 import json, sys, torch
 from rela.decoding.translate import Translator
@@ -55,20 +62,33 @@ for folder in sys.argv[1:]:
 """
 
 
-def test_nor_on_two_threads(make_translator, sentences, tmp_path):
+def translate_on_two_threads(folders: list[Path], sentences: list[str], **settings: str) -> None:
     """In a process of its own, whose threads do not wait in a loop: on a busy machine that takes minutes."""
-    for kind in ("rela-g", "softmax"):
-        make_translator(kind).save(tmp_path / kind)
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "CUDA_VISIBLE_DEVICES": ""}
     result = subprocess.run(
-        [sys.executable, "-c", ON_TWO_THREADS, str(tmp_path / "rela-g"), str(tmp_path / "softmax")],
-        input=json.dumps(sentences[3:9]),
+        [sys.executable, "-c", ON_TWO_THREADS, *map(str, folders)],
+        input=json.dumps(sentences),
         text=True,
         capture_output=True,
-        env=environment,
+        env=environment | settings,
         timeout=300,
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_nor_on_two_threads(make_translator, sentences, tmp_path):
+    folders = [tmp_path / "rela-g", tmp_path / "softmax"]
+    for folder in folders:
+        make_translator(folder.name).save(folder)
+    translate_on_two_threads(folders, sentences[3:9])
+
+
+@pytest.mark.skipif("GenuineIntel" not in cpu_information(), reason="a setting of MKL for CPUs of Intel")
+def test_nor_where_two_threads_share_long_sums(make_translator, sentences, tmp_path):
+    """Over 1,024 numbers, which MKL divides among threads by the number of rows unless it is told not to."""
+    make_translator(width=512, heads=8, layers=1).save(tmp_path / "wide")
+    instructions = torch.backends.cpu.get_cpu_capability()  # AVX2 or AVX512, as MKL calls them
+    translate_on_two_threads([tmp_path / "wide"], sentences[3:9], MKL_CBWR=f"{instructions},STRICT")
 
 
 def test_order_is_preserved_and_windows_change_nothing(make_translator, sentences):
