@@ -77,6 +77,8 @@ COVERED = {
         "rela/kernels/hopper/memory.py",
         "rela/kernels/hopper/statistics.py",
         "rela/kernels/hopper/tile_operations.py",
+        "rela/kernels/hopper/wide_backward_kernel.py",
+        "rela/kernels/hopper/wide_backward_products.py",
     ],
     "tests/report/test_write.py": [
         "rela/report/head_pictures.py",
