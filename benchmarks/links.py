@@ -137,7 +137,7 @@ def row_of(seconds: dict[str, list[float]], precision: str, sentences: int, opti
         "precision": precision,
         **{f"seconds {name}": round(statistics.median(values), 3) for name, values in seconds.items()},
     }
-    for name in seconds.keys() - {"plain"}:
+    for name in (side for side in seconds if side != "plain"):
         ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds["plain"], strict=True))
         row[f"slower {name}"] = round(ratio - 1, 4)
     spread = (max(seconds["plain"]) - min(seconds["plain"])) / statistics.median(seconds["plain"])
