@@ -38,6 +38,8 @@ from rela.kernels.launch import Launch
 
 Gradients = tuple[Tensor | None, Tensor, Tensor, Tensor | None]
 """dQ, dK, dV and dθ, or partial sums of −dθ; the first is None in one of two passes, the last where there is no θ."""
+Run = Callable[[Problem, Tensor, Tensor | None], Gradients]
+"""Of a problem, dO and zeros in which dQ is added up, None where the function makes them."""
 
 
 def backward(
@@ -46,22 +48,30 @@ def backward(
     deterministic: bool,
     key_tiles: Tiles | None = None,
     query_tiles: Tiles | None = None,
+    dq_sums: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of q, k, v and, where there is one, θ."""
+    """Gradients of q, k, v and, where there is one, θ.
+
+    `dq_sums` are zeros in float32, heads last in memory, to which dQ is added, where `adds_up_queries`. They are then
+    returned as dQ, without a conversion.
+    """
     plan = ("backward", deterministic, key_tiles, query_tiles)
     run = problem.memo.get(plan)
     if run is None:
         run = problem.memo[plan] = planned(problem, *plan[1:])
-    dq, dk, dv, d_theta = run(problem, d_out)
+    dq, dk, dv, d_theta = run(problem, d_out, dq_sums)
     if problem.threshold is None or d_theta is None:
         return dq, dk, dv, None
     d_theta = d_theta.sum((0, 2)) * problem.threshold_gradient_scale
     return dq, dk, dv, d_theta.to(problem.threshold.dtype)
 
 
-def planned(
-    problem: Problem, deterministic: bool, key_tiles: Tiles | None, query_tiles: Tiles | None
-) -> Callable[[Problem, Tensor], Gradients]:
+def adds_up_queries(problem: Problem, deterministic: bool) -> bool:
+    """Whether dQ is added up in float32 by all programs: on Hopper, and in one pass."""
+    return not deterministic and (hopper.serves(problem) or one_pass(problem))
+
+
+def planned(problem: Problem, deterministic: bool, key_tiles: Tiles | None, query_tiles: Tiles | None) -> Run:
     """A function that gives dQ, dK, dV and partial sums of −dθ of this problem, and of all with its layout."""
     if not deterministic and key_tiles is None and query_tiles is None and hopper.serves(problem):
         return hopper.backward
@@ -71,8 +81,9 @@ def planned(
         return keys
     queries = planned_queries(problem, query_tiles or query_gradient_tiles(problem))
 
-    def run(problem: Problem, d_out: Tensor) -> Gradients:
-        _, dk, dv, _ = keys(problem, d_out)
+    def run(problem: Problem, d_out: Tensor, dq_sums: Tensor | None) -> Gradients:
+        assert dq_sums is None
+        _, dk, dv, _ = keys(problem, d_out, None)
         dq, d_theta = queries(problem, d_out)
         return dq, dk, dv, d_theta
 
@@ -103,7 +114,7 @@ def launch_of(
     return d_out, launch
 
 
-def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Problem, Tensor], Gradients]:
+def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Run:
     """A function for dK and dV and, with `atomic`, dQ and the partial sums of −dθ as well, in one pass."""
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
@@ -116,9 +127,9 @@ def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Prob
     sums, some, shape = atomic and problem.threshold is not None, k.numel() > 0, k.shape
     queries, converted = q.shape, planned_conversion(q.shape, kind, device)
 
-    def run(problem: Problem, d_out: Tensor) -> Gradients:
+    def run(problem: Problem, d_out: Tensor, dq_sums: Tensor | None) -> Gradients:
         dk, dv = heads_last(shape, kind, device), heads_last(shape, kind, device)
-        dq = heads_last(queries, torch.float32, device).zero_() if atomic else None
+        dq = heads_last(queries, torch.float32, device).zero_() if atomic and dq_sums is None else dq_sums
         d_theta = torch.empty(B, H, n_s, dtype=torch.float32, device=device) if sums else None
         if some:
             d_out, launch = launch_of(problem, name, key_gradient_kernel, n_s * Hk * B, tiles, d_out)
@@ -137,7 +148,7 @@ def planned_keys(problem: Problem, tiles: Tiles, atomic: bool) -> Callable[[Prob
                 d_out.stride()[:3],
                 *outputs,
             )
-        return None if dq is None else converted(dq), dk, dv, d_theta
+        return dq if dq is None or dq_sums is not None else converted(dq), dk, dv, d_theta
 
     return run
 

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rela.kernels.attention.backward import backward
+from rela.kernels.attention.backward import adds_up_queries, backward
 from rela.kernels.attention.bias import bias_gradient
 from rela.kernels.attention.decode import decode
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.functional import flat, seed_of
 from rela.kernels.attention.operators import empty_heads_last
-from rela.kernels.attention.problem import Problem, layout_of
+from rela.kernels.attention.problem import Problem, heads_last, layout_of
+from rela.kernels.conversion import planned_with_sums
 from rela.kernels.layers import rms_norm
 from rela.kernels.registration import differentiable_operator, operator
 
@@ -37,6 +38,9 @@ class Steps(NamedTuple):
     """The normalised context, contiguous, of a context [B, H, T, D] that lies in memory as [B, T, H, D]."""
     backward: Callable[..., rms_norm.Gradients]
     """The gradients of the context, laid out as it is, of the gain and of the gate."""
+    joined: Callable[..., tuple[Tensor | None, ...]] | None
+    """All gradients, where dQ is added up in float32 and then rounded to 16 bits. One launch then does for dQ and for
+    the norm what takes two apart: the norm's clears dQ's sums, and the last one rounds dQ and adds up the norm's."""
 
 
 def steps_of(problem: Problem, norm: Norm, merged: bool) -> Steps:
@@ -48,9 +52,31 @@ def steps_of(problem: Problem, norm: Norm, merged: bool) -> Steps:
         context = problem.like_queries(problem.q.dtype)
         rows = context.transpose(1, 2).flatten(2)
         run = rms_norm.planned(rows, norm.gain, norm.gate, (B, T, H * D) if merged else (B, T, H, D))
-        steps = Steps(run, rms_norm.planned_gradients(rows, rows, norm.gain, norm.gate, context))
-        problem.memo[key] = steps
+        gradients = rms_norm.planned_gradients(rows, rows, norm.gain, norm.gate, context)
+        steps = problem.memo[key] = Steps(run, gradients, planned_joined(problem, norm, rows, context))
     return steps
+
+
+def planned_joined(
+    problem: Problem, norm: Norm, rows: Tensor, context: Tensor
+) -> Callable[..., tuple[Tensor | None, ...]] | None:
+    """`Steps.joined` of a problem, None where dQ is computed in another way."""
+    q = problem.q
+    if q.dtype == torch.float32 or not q.numel() or not adds_up_queries(problem, deterministic=False):
+        return None
+    shape, kind, device = q.shape, q.dtype, q.device
+    partial = rms_norm.planned_partials(rows, rows, norm.gain, norm.gate, context)
+    finish = planned_with_sums(shape, kind, device, partial.parameters, partial.programs, norm.gain.numel())
+
+    def run(problem: Problem, norm: Norm, context: Tensor, dy: Tensor, wants_bias: bool) -> tuple[Tensor | None, ...]:
+        sums = heads_last(shape, torch.float32, device)
+        d_context, partials = partial.run(dy, context, *norm, sums)
+        d_bias = bias_gradient(problem, d_context) if wants_bias else None
+        _, dk, dv, d_theta = backward(problem, d_context, False, dq_sums=sums)
+        d_gain, d_gate = rms_norm.like_parameters(norm.gain, norm.gate)
+        return finish(sums, partials, d_gain, d_gate), dk, dv, d_theta, d_bias, d_gain, d_gate
+
+    return run
 
 
 def attend_with_norm(problem: Problem, norm: Norm, merged: bool, gradient: bool, decoding: bool) -> Tensor:
@@ -106,24 +132,34 @@ def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     options, left, right, memo, eps, merged, deterministic = ctx.rest
     rest: tuple[Any, ...] = *options, key_starts, left, right, memo, tuple(numbers) or None
     problem = Problem(q, k, v, threshold, key_lengths, mask, None, None, seed, *rest)
-    wanted = ctx.needs_input_grad
-    d_context, *d_norm = norm_gradients(problem, Norm(gain, gate, eps), merged, context, dy)
+    wanted, norm = ctx.needs_input_grad, Norm(gain, gate, eps)
     if not any(wanted[:5]):
+        _, *d_norm = steps_of(problem, norm, merged).backward(aligned(dy), context, *norm)
         return None, None, None, None, None, *d_norm, None, None, None, None
-    d_bias = bias_gradient(problem, d_context) if wanted[4] else None
-    return *backward(problem, d_context, deterministic), d_bias, *d_norm, None, None, None, None
+    found = all_gradients(problem, norm, merged, context, dy, deterministic, wanted[4])
+    return *found, None, None, None, None
 
 
 gradients_once = once_differentiable(gradients)
 
 
-def norm_gradients(problem: Problem, norm: Norm, merged: bool, context: Tensor, dy: Tensor) -> rms_norm.Gradients:
-    """The gradients of the context, the gain and the gate."""
+def all_gradients(
+    problem: Problem, norm: Norm, merged: bool, context: Tensor, dy: Tensor, deterministic: bool, wants_bias: bool
+) -> tuple[Tensor | None, ...]:
+    """The gradients of q, k, v, θ, the mask (None unless `wants_bias`), the gain and the gate."""
+    dy, steps = aligned(dy), steps_of(problem, norm, merged)
+    if steps.joined is not None and not deterministic:
+        return steps.joined(problem, norm, context, dy, wants_bias)
+    d_context, *d_norm = steps.backward(dy, context, *norm)
+    d_bias = bias_gradient(problem, d_context) if wants_bias else None
+    return *backward(problem, d_context, deterministic), d_bias, *d_norm
+
+
+def aligned(dy: Tensor) -> Tensor:
+    """A gradient as the plans want it: contiguous, from an address that is a multiple of 16 bytes on."""
     if not dy.is_contiguous():
-        dy = dy.contiguous()
-    elif dy.data_ptr() % 16:  # the plan is that of an aligned one
-        dy = dy.clone()
-    return steps_of(problem, norm, merged).backward(dy, context, *norm)
+        return dy.contiguous()
+    return dy.clone() if dy.data_ptr() % 16 else dy
 
 
 def by_operator(
@@ -208,11 +244,9 @@ def normalised_attention_backward(
     problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *dense, *options)
     if not context.transpose(1, 2).is_contiguous() or context.data_ptr() % 16:  # a compiler may lay it out anew
         context = problem.like_queries(q.dtype).copy_(context)
-    d_context, d_gain, d_gate = norm_gradients(problem, Norm(gain, gate, eps), False, context, dy)
-    d_bias = bias_gradient(problem, d_context) if wants_bias else q.new_empty(0)
-    dq, dk, dv, d_theta = backward(problem, d_context, deterministic)
-    assert dq is not None
-    d_theta, d_gate = (q.new_empty(0) if x is None else x for x in (d_theta, d_gate))
+    given = Norm(gain, gate, eps), False, context, dy, deterministic, wants_bias
+    found = [q.new_empty(0) if x is None else x for x in all_gradients(problem, *given)]
+    dq, dk, dv, d_theta, d_bias, d_gain, d_gate = found
     return dq, dk, dv, d_theta, d_bias, d_gain, d_gate
 
 

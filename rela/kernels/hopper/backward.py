@@ -28,8 +28,11 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 """dQ, dK, dV and, where there is a θ, the partial sums of −dθ, [B, H, parts]."""
 
 
-def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, Tensor], Gradients]:
-    """A function for the gradients of this problem, and of all that differ from it in their numbers alone."""
+def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, Tensor, Tensor | None], Gradients]:
+    """A function for the gradients of this problem, and of all that differ from it in their numbers alone.
+
+    It takes the problem, dO and zeros in float32 to which dQ is added; those are not converted. None: it makes them.
+    """
     (B, H, _, _), (_, Hk, S, _) = problem.q.shape, problem.k.shape
     keys, kind, device = problem.k.shape, problem.q.dtype, problem.q.device
     parts = 0 if problem.threshold is None else theta_parts(problem, tiles)
@@ -38,8 +41,8 @@ def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, 
     fixed, converted, queries = numbers_of(problem), planned_conversion(problem.q.shape, kind, device), problem.q.shape
     plain = not has_intervals(problem) and problem.mask is None and problem.seed is None
 
-    def run(problem: Problem, d_out: Tensor) -> Gradients:
-        dq = heads_last(queries, torch.float32, device).zero_()
+    def run(problem: Problem, d_out: Tensor, dq_sums: Tensor | None) -> Gradients:
+        dq = heads_last(queries, torch.float32, device).zero_() if dq_sums is None else dq_sums
         dk, dv = heads_last(keys, kind, device), heads_last(keys, kind, device)
         d_theta = torch.empty(B, H, parts, dtype=torch.float32, device=device) if parts else None
         tables: tuple[Any, ...] = None, None, None, None
@@ -47,7 +50,7 @@ def planned(problem: Problem, tiles: HopperGradientTiles) -> Callable[[Problem, 
             tables = intervals(problem, of_keys=True), dropout_numbers(problem), mask_words(problem, of_keys=True)
             tables = *tables, addressable_bias(problem)
         start(*tensors(problem, d_out, dq, dk, dv, dq if d_theta is None else d_theta, *tables), *fixed)
-        return converted(dq), dk, dv, d_theta
+        return converted(dq) if dq_sums is None else dq, dk, dv, d_theta
 
     return run
 

@@ -131,8 +131,11 @@ def planned_forward(
     return hopper_forward.planned(problem, forward_tiles(problem), statistics)
 
 
-def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """dQ, dK, dV and, where there is a θ, the partial sums of −dθ, [B, H, parts], of a problem that fits."""
+def backward(problem: Problem, d_out: Tensor, dq_sums: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """dQ, dK, dV and, where there is a θ, the partial sums of −dθ, [B, H, parts], of a problem that fits.
+
+    `dq_sums` are as in `rela.kernels.attention.backward.backward`.
+    """
     layout = "hopper backward", d_out.stride(), d_out.data_ptr() % 16
     kept = problem.memo.get(layout)
     if kept is None:
@@ -142,7 +145,7 @@ def backward(problem: Problem, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, T
         problem.memo[layout] = kept
     fits, run = kept
     # a copy in any case: one that is contiguous may begin at an address that the accelerator does not take
-    return run(problem, d_out if fits else d_out.clone(memory_format=torch.contiguous_format))
+    return run(problem, d_out if fits else d_out.clone(memory_format=torch.contiguous_format), dq_sums)
 
 
 def decode_parts(problem: Problem, parts: Tensor) -> None:

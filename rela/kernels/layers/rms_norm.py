@@ -6,7 +6,7 @@ Blocks are [BN, P, W], as in row_blocks.py.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -147,35 +147,68 @@ def planned_gradients(
 
     That of z is contiguous, or has the shape and strides of `like`, whose memory must be that of contiguous rows.
     """
-    shape, kind, device, C = z.shape if like is None else like.shape, z.dtype, z.device, gain.numel()
+    shape, kind, device = z.shape if like is None else like.shape, z.dtype, z.device
     if not z.numel():
         return lambda dy, z, gain, gate, eps: (
             torch.empty(shape, dtype=kind, device=device),
             torch.zeros_like(gain),
             None if gate is None else torch.zeros_like(gate),
         )
-    rows, d_rows = as_rows(z), as_rows(dy)
-    plan = block_plan(rows)
-    programs = enough_programs(len(rows), plan, PROGRAMS, device)
-    launch = Launch(backward_kernel, (programs,), dict(plan))
-    strides = torch.empty(shape, device="meta").stride() if like is None else like.stride()
-    copied, d_copied = rows.data_ptr() != z.data_ptr(), d_rows.data_ptr() != dy.data_ptr()
-    numbers = len(rows), rows.stride(0), d_rows.stride(0)
-    parameters = 1 if gate is None else 2
-    add_up = planned_sums(parameters, programs, C)
-    size, steps = (parameters, programs, C), (programs * C, C, 1)
+    partial = planned_partials(dy, z, gain, gate, like)
+    add_up = planned_sums(partial.parameters, partial.programs, gain.numel())
 
     def run(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> Gradients:
-        dz = torch.empty_strided(shape, strides, dtype=kind, device=device)
-        partials = torch.empty_strided(size, steps, dtype=torch.float32, device=device)
-        dy, z = as_rows(dy) if d_copied else dy, as_rows(z) if copied else z
-        launch(dy, z, gain.contiguous(), contiguous(gate), dz, partials, eps, *numbers)
-        d_gain = torch.empty_strided((C,), (1,), dtype=gain.dtype, device=device)
-        d_gate = None if gate is None else torch.empty_strided((C,), (1,), dtype=gate.dtype, device=device)
+        dz, partials = partial.run(dy, z, gain, gate, eps)
+        d_gain, d_gate = like_parameters(gain, gate)
         add_up(partials, d_gain, d_gate)
         return dz, d_gain, d_gate
 
     return run
+
+
+class Partial(NamedTuple):
+    """A function for the gradient of z, and for partial sums [parameters, programs, C] of those of gain and gate."""
+
+    run: Callable[..., tuple[Tensor, Tensor]]
+    """Of dy, z, gain, gate, ε and, at will, a float32 tensor as large as z: it is filled with zeros."""
+    parameters: int
+    programs: int
+
+
+def planned_partials(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, like: Tensor | None = None) -> Partial:
+    """The first launch of `planned_gradients`, for some rows."""
+    shape, kind, device, C = z.shape if like is None else like.shape, z.dtype, z.device, gain.numel()
+    rows, d_rows = as_rows(z), as_rows(dy)
+    plan = block_plan(rows)
+    programs = enough_programs(len(rows), plan, PROGRAMS, device)
+    # a kernel's variant knows whether there is something to clear
+    start, start_and_clear = (Launch(backward_kernel, (programs,), dict(plan)) for _ in range(2))
+    strides = torch.empty(shape, device="meta").stride() if like is None else like.stride()
+    copied, d_copied = rows.data_ptr() != z.data_ptr(), d_rows.data_ptr() != dy.data_ptr()
+    numbers = len(rows), rows.stride(0), d_rows.stride(0)
+    parameters = 1 if gate is None else 2
+    size, steps = (parameters, programs, C), (programs * C, C, 1)
+
+    def run(
+        dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float, cleared: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        dz = torch.empty_strided(shape, strides, dtype=kind, device=device)
+        partials = torch.empty_strided(size, steps, dtype=torch.float32, device=device)
+        dy, z = as_rows(dy) if d_copied else dy, as_rows(z) if copied else z
+        launch = start if cleared is None else start_and_clear
+        launch(dy, z, gain.contiguous(), contiguous(gate), dz, partials, cleared, eps, *numbers)
+        return dz, partials
+
+    return Partial(run, parameters, programs)
+
+
+def like_parameters(gain: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Unwritten gradients of the parameters; `torch.empty_strided` is cheaper than `torch.empty`."""
+    d_gain, d_gate = (
+        None if x is None else torch.empty_strided(x.shape, (1,), dtype=x.dtype, device=x.device) for x in (gain, gate)
+    )
+    assert d_gain is not None
+    return d_gain, d_gate
 
 
 def _empty_gradients(dy: Tensor, z: Tensor, gain: Tensor, gate: Tensor | None, eps: float) -> tuple[Tensor, ...]:
@@ -234,6 +267,7 @@ def backward_kernel(
     gate,
     dz,
     partials,
+    cleared,
     eps,
     N,
     stride_z,
@@ -276,6 +310,8 @@ def backward_kernel(
         if gate is not None:
             b_dz += b_du * b_gate
         store_block(dz, o_n, o_c, N, b_dz, C)
+        if cleared is not None:
+            store_block(cleared, o_n, o_c, N, tl.zeros([BN, P, W], dtype=tl.float32), C)
     store_partial(partials, o_c, b_dgain, C)
     if gate is not None:
         store_partial(partials + tl.num_programs(0) * C, o_c, b_dgate, C)

@@ -101,8 +101,15 @@ def store_partial(partials, o_c, b_rows, C: tl.constexpr):
 @triton.jit(do_not_specialize=["programs"])
 def sums_kernel(partials, first, second, programs, C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """first = partials[0].sum(0) and second = partials[1].sum(0), rounded once, in an order that is always the same."""
-    o_c = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    i_p = tl.program_id(1)
+    add_up_columns(partials, first, second, tl.program_id(0), tl.program_id(1), programs, C, ROWS, COLUMNS)
+
+
+@triton.jit
+def add_up_columns(
+    partials, first, second, i_c, i_p, programs, C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Block i_c of the columns of the sum of partials[i_p], the gradient of the first parameter or of the second."""
+    o_c = i_c * COLUMNS + tl.arange(0, COLUMNS)
     b_sum = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     for i in range(0, programs, ROWS):
         o_row = i + tl.arange(0, ROWS)

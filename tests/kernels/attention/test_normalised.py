@@ -9,6 +9,7 @@ import torch
 pytest.importorskip("triton")
 
 from rela.attention import norms
+from rela.kernels.attention import normalised
 from rela.kernels.attention.functional import repeatable_problem
 from rela.kernels.attention.normalised import Norm, attend_with_norm, by_operator
 from tests.kernels.attention.attention_cases import SCALE, qkv
@@ -107,6 +108,32 @@ def test_gradients_of_the_norm_alone():
     all_of_them = torch.autograd.grad(out, [q, k, v, gain, gate], slopes, retain_graph=True)
     for one, other in zip(torch.autograd.grad(out, [gain, gate], slopes), all_of_them[3:], strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize(
+    ("T", "D"), [(20, 24), pytest.param(150, 64, marks=pytest.mark.gpu), pytest.param(131, 192, marks=pytest.mark.gpu)]
+)
+def test_joined_launches_give_what_two_norms_launches_and_two_for_dq_give(T, D, limits, gated, monkeypatch):
+    """In half precision dQ's sums are cleared by the norm's launch, and rounded by the one that adds up its sums."""
+    kind = torch.float16
+    inputs = [*qkv(T=T, S=T + 4, H=4, Hk=2, D=D, dtype=kind), *parameters(4 * D, gated, dtype=kind)]
+    theta, bias = draw(4, seed=5), draw(1, 4, T, T + 4, dtype=kind, seed=6)
+    outcomes = []
+    for joined in (True, False):
+        if not joined:
+            monkeypatch.setattr(normalised, "planned_joined", lambda *given: None)
+        leaves = [x.clone().requires_grad_() for x in (*inputs, theta, bias)]
+        *given, threshold, mask = leaves
+        out = eager(*given, threshold=threshold, mask=mask, **on_device(LIMITS[limits]))
+        outcomes.append(torch.autograd.grad(out, leaves, draw(*out.shape, dtype=kind, seed=7)))
+    for one, other in zip(*outcomes, strict=True):
+        assert one.isfinite().all()
+        if DEVICE == "cuda":  # the order of additions to dQ is not fixed
+            torch.testing.assert_close(one, other)
+        else:
+            assert torch.equal(one, other)
 
 
 def test_parameters_in_float32_beside_half_precision():
