@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rela.attention import checks
 from rela.attention.dispatch import attend_normalised, attention_weights
-from rela.attention.intervals import intervals_on, with_intervals
+from rela.attention.intervals import intervals_of, intervals_on, mask_with_intervals
 from rela.attention.kinds import Kind
 from rela.attention.norms import make_norm
 from rela.attention.plans import Options, limits_of
@@ -252,7 +252,10 @@ def mask_of(*, config: Any = None, allow_is_causal_skip: bool = True, **argument
     last_query = arguments.get("q_offset", torch.nan) + arguments.get("q_length", torch.nan)
     together = not isinstance(last_query, Tensor) and last_query == arguments["kv_offset"] + arguments["kv_length"]
     skip = allow_is_causal_skip and together and needed == "implied"
-    return with_intervals(sdpa_mask(**arguments, config=config, allow_is_causal_skip=skip), arguments)
+    found = intervals_of(**arguments)
+    if found is None:
+        return sdpa_mask(**arguments, config=config, allow_is_causal_skip=skip)
+    return mask_with_intervals(found, **arguments, causal_skip=skip)
 
 
 def forward(
@@ -285,26 +288,29 @@ def forward(
         )
     if others.get("indices") is not None:
         attention_mask = only_chosen_keys(others["indices"], attention_mask, keys)
-    bias, threshold = others.get("position_bias"), ours()
-    limits: dict[str, Any] = {"scale": scaling, "threshold": threshold}
-    intervals = None if others.get("output_attentions") else intervals_on(attention_mask, query, key)
+    bias, looks_at_weights = others.get("position_bias"), others.get("output_attentions")
+    intervals = None if looks_at_weights else intervals_on(attention_mask, query, key)
     if intervals is None:
-        limits |= {"mask": with_bias(attention_mask, bias, ours.kind), "causal": causal}
+        limits: tuple[Any, ...] = with_bias(attention_mask, bias, ours.kind), None, None, None, causal
     else:
-        keys = intervals.keys
-        key, value = key[:, :, :keys], value[:, :, :keys]
-        limits |= {"mask": None if bias is None else bias[..., :keys], "causal": intervals.causal}
-        limits |= {name: getattr(intervals, name) for name in ("key_lengths", "key_starts", "window")}
-    options = Options(ours.kind, **limits, dropout=dropout if module.training else 0.0, backend=ours.backend)
+        if intervals.keys < keys:  # a slice of all would be one more node of autograd
+            key, value = key[:, :, : intervals.keys], value[:, :, : intervals.keys]
+            bias = None if bias is None else bias[..., : intervals.keys]
+        limits = bias, intervals.key_lengths, intervals.key_starts, intervals.window, intervals.causal
+    rate = dropout if module.training else 0.0
+    options = Options(ours.kind, *limits, scaling, ours(), rate, ours.backend)
     if module.training and ours.target_sparsity is not None:
         ours.store_penalty(query, key, options)
     # A sum over rectified weights outgrows float16, and the norm brings it back.
     wide = query.dtype == torch.float16 and ours.norm is not None and not ours.kind.is_distribution
     context = attend_normalised(query, key, value, options, ours.norm, wide, merged=False)
-    weights = (
-        attention_weights(query, key, kind=ours.kind.weights, **limits) if others.get("output_attentions") else None
-    )
-    return context, weights
+    return context, weights_of(query, key, options) if looks_at_weights else None
+
+
+def weights_of(query: Tensor, key: Tensor, options: Options) -> Tensor:
+    """The weights [B, H, T, S] of a call."""
+    same = "mask", "key_lengths", "key_starts", "window", "causal", "scale", "threshold"
+    return attention_weights(query, key, kind=options.kind.weights, **{name: getattr(options, name) for name in same})
 
 
 def softmax(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *limits: Any, **others: Any) -> Any:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rela.attention.masks import combine_masks
+
 ATTRIBUTE = "rela_intervals"
 DEVICES = ("cuda",)
 """The devices on which masks are read as intervals: on others they make nothing faster."""
@@ -111,28 +113,29 @@ def one_step(
 ) -> Intervals | None:
     """The intervals of one query at `position`, a scalar on the device, over all keys of a static cache.
 
-    No number of them changes from step to step, so that a compiled model and its CUDA graph serve every step.
+    No number of them changes from step to step, so that a compiled model and its CUDA graph serve every step. The
+    position stays on the device: only the mask is waited for.
     """
     B, S = shape[0], shape[3]
-    if attention_mask is None:
-        lengths = (position + 1).repeat(B)
-        starts = None if pattern.left is None else (position - pattern.left).clamp(min=0).repeat(B)
-        return Intervals(S, False, starts, lengths, None, shape)
-    real, last = attention_mask[:, kv_offset : kv_offset + S].bool().cpu(), int(position)
-    first = 0 if pattern.left is None else last - pattern.left
-    index = torch.arange(real.size(-1))
-    if (run := one_run(real & (index >= first) & (index <= last))) is None:
-        return None
-    starts, lengths = (x.to(attention_mask.device) for x in run)
+    lengths, starts = (position + 1).repeat(B), None
+    if pattern.left is not None:
+        starts = (position - pattern.left).clamp(min=0).repeat(B)
+    real = None if attention_mask is None else attention_mask[:, kv_offset : kv_offset + S].bool().cpu()
+    if real is not None and real.all():
+        lengths = lengths.clamp(max=real.size(-1))
+    elif real is not None:
+        if (run := one_run(real)) is None:
+            return None
+        begin, end = (x.to(position.device) for x in run)
+        lengths = torch.minimum(lengths, end)
+        starts = begin if starts is None else torch.maximum(starts, begin)
     return Intervals(S, False, starts, lengths, None, shape)
 
 
 def run_of(real: Tensor, keys: int) -> tuple[Tensor | None, Tensor | None] | None:
     """Starts and lengths of the ones in each row of a mask, each None if all `keys` are ones; None for other rows."""
     here = real.bool().cpu()  # the one wait for the device: on a CPU the rest costs less than its launches would
-    if here.size(-1) < keys:
-        here = torch.nn.functional.pad(here, (0, keys - here.size(-1)))
-    if here.all():
+    if here.size(-1) == keys and here.all():
         return None, None
     run = one_run(here)
     return None if run is None else (run[0].to(real.device), run[1].to(real.device))
@@ -140,20 +143,50 @@ def run_of(real: Tensor, keys: int) -> tuple[Tensor | None, Tensor | None] | Non
 
 def one_run(real: Tensor) -> tuple[Tensor, Tensor] | None:
     """Where the ones of each row of `real` [B, S] begin and end, if they follow each other; zeros for a row without."""
-    starts, count = real.int().argmax(-1), real.sum(-1)
-    index, ends = torch.arange(real.size(-1), device=real.device), starts + count
-    run = (index >= starts[:, None]) & (index < ends[:, None])
-    return (starts, ends) if torch.equal(run, real) else None
+    if not real.size(-1):
+        return real.new_zeros(len(real), dtype=torch.long), real.new_zeros(len(real), dtype=torch.long)
+    starts, count = real.view(torch.uint8).argmax(-1), real.sum(-1)
+    edges = (real[:, 1:] != real[:, :-1]).sum(-1) + real[:, 0] + real[:, -1]  # of a run two, none in a row without
+    return (starts, starts + count) if bool((edges <= 2).all()) else None
 
 
-def with_intervals(mask: Tensor | None, arguments: dict[str, Any]) -> Tensor | None:
-    """The mask, with its intervals as an attribute where it has them."""
-    if mask is None or (found := intervals_of(**arguments)) is None:
-        return mask
-    if arguments["q_length"] < arguments["kv_length"]:
+def mask_with_intervals(
+    found: Intervals,
+    device: Any = "cpu",
+    causal_skip: bool = False,
+    allow_is_bidirectional_skip: bool = False,
+    local_size: int | None = None,
+    **_others: Any,
+) -> Tensor | None:
+    """The mask that `sdpa_mask` of `transformers` gives for intervals, with them as an attribute of it.
+
+    To make it of them takes fewer launches, and no second look at values. As there, it is None where nothing is hidden,
+    and, with `causal_skip`, where causality alone hides keys; else [B, 1, T, S], True where a query may look.
+    """
+    _, _, queries, keys = found.shape
+    unpadded = found.key_starts is None and found.key_lengths is None and found.keys == keys
+    unlimited = found.window is None or (local_size is not None and keys < local_size)
+    skips = (causal_skip and queries in (1, keys)) if found.causal else allow_is_bidirectional_skip
+    if unpadded and unlimited and skips:
+        return None
+    mask = dense(found, torch.device(device))
+    if queries < keys:
         mask = mask.contiguous()  # `generate` asks for this, and would get a copy without the attribute
     setattr(mask, ATTRIBUTE, found._replace(version=version_of(mask)))
     return mask
+
+
+def dense(found: Intervals, device: torch.device) -> Tensor:
+    """The mask [B, 1, T, S] of intervals, True where a query may look."""
+    B, _, queries, keys = found.shape
+    causal = found.causal and queries > 1  # one query ends where the keys end
+    limits = found.key_lengths, causal, queries, found.keys, device, found.key_starts, found.window
+    allowed, _ = combine_masks(None, *limits)
+    if allowed is None:
+        allowed = torch.ones(1, 1, queries, found.keys, dtype=torch.bool, device=device)
+    if found.keys < keys:
+        allowed = torch.nn.functional.pad(allowed, (0, keys - found.keys))
+    return allowed.expand(B, 1, queries, keys)
 
 
 def intervals_on(mask: Tensor | None, query: Tensor, key: Tensor) -> Intervals | None:

@@ -114,8 +114,9 @@ def parameters_of(norm: nn.Module | None) -> tuple[Tensor, Tensor | None, float]
 
     None for other norms, and for parameters that are no plain tensors.
     """
-    if not isinstance(norm, RMSNorm) or type(norm) not in (RMSNorm, GatedRMSNorm):
+    if type(norm) not in (RMSNorm, GatedRMSNorm):
         return None
+    assert isinstance(norm, RMSNorm)
     if "forward" in norm.__dict__ or has_hooks(norm):
         return None
     gain, gate = norm.gain, norm.gate

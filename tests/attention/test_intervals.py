@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,6 +67,33 @@ def test_the_same_keys_are_seen(function: str, padding: str, size: str):
     assert torch.equal(seen, dense)
 
 
+@pytest.mark.parametrize("masks", ["implied", "boolean"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_mask_of_intervals_is_that_of_transformers(
+    masks: str, function: str, padding: str, size: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Also None where that of transformers is."""
+    queries, keys, offset = SIZES[size]
+    given = {"batch_size": 2, "q_length": queries, "kv_length": keys, "q_offset": offset, "kv_offset": 0}
+    given |= {"mask_function": FUNCTIONS[function], "attention_mask": PADDINGS[padding]}
+    given |= {"allow_is_causal_skip": function == "causal", "allow_is_bidirectional_skip": function == "all to all"}
+    if "window" in function:
+        given["local_size"] = 3
+    if PADDINGS[padding] is not None:
+        given["attention_mask"] = PADDINGS[padding].bool()
+    config = SimpleNamespace(rela={"masks": masks})
+    wanted = hugging_face.mask_of(config=config, **given)
+    monkeypatch.setattr(intervals, "DEVICES", ("cpu",))
+    got = hugging_face.mask_of(config=config, **given)
+    if wanted is None or got is None:
+        assert got is wanted
+    else:
+        assert got.shape == wanted.shape
+        assert torch.equal(got, wanted)
+
+
 @pytest.mark.usefixtures("on_a_cpu")
 def test_what_is_no_interval_stays_dense():
     sizes = {"batch_size": 2, "q_length": 7, "kv_length": 7}
@@ -80,14 +108,16 @@ def test_what_is_no_interval_stays_dense():
 @pytest.mark.usefixtures("on_a_cpu")
 def test_a_changed_mask_is_not_taken_for_its_intervals():
     sizes = {"batch_size": 2, "q_length": 7, "kv_length": 7, "mask_function": FUNCTIONS["causal"]}
-    mask = intervals.with_intervals(masking.sdpa_mask(**sizes, allow_is_causal_skip=False), sizes)
+    found = intervals.intervals_of(**sizes)
+    mask = intervals.mask_with_intervals(found)
     query = key = torch.zeros(2, 1, 7, 4)
     assert intervals.intervals_on(mask, query, key) is not None
     assert intervals.intervals_on(mask, query[:, :, :6], key) is None
     for changed in (mask.clone(), mask[:, :, 1:], ~mask, mask & True, mask.detach()):
         assert intervals.intervals_on(changed, query, key) is None
     written = mask.clone()
-    assert intervals.intervals_on(intervals.with_intervals(written, sizes), query, key) is not None
+    setattr(written, intervals.ATTRIBUTE, getattr(mask, intervals.ATTRIBUTE)._replace(version=written._version))
+    assert intervals.intervals_on(written, query, key) is not None
     written[:, :, :, 3] = False
     assert intervals.intervals_on(written, query, key) is None
 
