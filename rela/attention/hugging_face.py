@@ -290,15 +290,17 @@ def forward(
         attention_mask = only_chosen_keys(others["indices"], attention_mask, keys)
     bias, looks_at_weights = others.get("position_bias"), others.get("output_attentions")
     intervals = None if looks_at_weights else intervals_on(attention_mask, query, key)
+    lengths = starts = window = None
     if intervals is None:
-        limits: tuple[Any, ...] = with_bias(attention_mask, bias, ours.kind), None, None, None, causal
+        mask = with_bias(attention_mask, bias, ours.kind)
     else:
+        _, causal, starts, lengths, window, *_ = intervals
         if intervals.keys < keys:  # a slice of all would be one more node of autograd
             key, value = key[:, :, : intervals.keys], value[:, :, : intervals.keys]
             bias = None if bias is None else bias[..., : intervals.keys]
-        limits = bias, intervals.key_lengths, intervals.key_starts, intervals.window, intervals.causal
+        mask = bias
     rate = dropout if module.training else 0.0
-    options = Options(ours.kind, *limits, scaling, ours(), rate, ours.backend)
+    options = Options(ours.kind, mask, lengths, starts, window, causal, scaling, ours(), rate, ours.backend)
     if module.training and ours.target_sparsity is not None:
         ours.store_penalty(query, key, options)
     # A sum over rectified weights outgrows float16, and the norm brings it back.
