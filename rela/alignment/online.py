@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rela.alignment.choose import Aligner, AlignmentChoice, mean_of_shares
 from rela.analysis.capture import Encoded, capture_batch
@@ -39,12 +40,17 @@ class OnlineLinks:
         self.choice, self.chosen = aligner.choice, aligner.chosen
         self.kind = translator.config.model.attention_kinds["cross"]
         self.word_starts = word_starts(translator.subwords.source), word_starts(translator.subwords)
-        self.tables: dict[torch.device, list[Tensor]] = {}
+        self.tables: dict[torch.device, Tensor] = {}
 
     @property
     def layer(self) -> int:
         """The decoder layer to be watched."""
         return self.choice.layer
+
+    @property
+    def heads(self) -> tuple[int, ...] | None:
+        """The heads whose weights `read_batch` takes; None for all."""
+        return self.choice.heads
 
     def read(
         self, source: Sequence[int], target: Sequence[int], attention: Tensor | None, text: str = ""
@@ -72,28 +78,28 @@ class OnlineLinks:
     def read_batch(self, source: Tensor, target: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
         """The best source word of each target word [B, T], or NO_LINK, and for which pairs that holds [B].
 
-        Of ids [B, S] and [B, T] with PAD behind, and weights [B, H, T + 1, S + 1], all on one device. It holds where
-        every subword belongs to a word, and gives what `plain_links` gives.
+        Of ids [B, S] and [B, T] with PAD behind, and weights [B, heads, T + 1, S + 1] of `heads`, all on one device. It
+        holds where every subword belongs to a word, and gives what `plain_links` gives.
         """
-        if 0 in (source.size(1), target.size(1)):
+        S, T = source.size(1), target.size(1)
+        if 0 in (S, T):
             return torch.full_like(target, NO_LINK), torch.zeros_like(target, dtype=torch.bool).any(1)
-        tables = self.tables_on(attention.device)
-        (keys, source_plain), (queries, target_plain) = (
-            word_members(ids, table) for ids, table in zip((source, target), tables, strict=True)
-        )
-        rows = attention[:, :, 1:] if self.choice.shifted else attention[:, :, :-1]
-        heads = range(rows.size(1)) if self.choice.heads is None else self.choice.heads
-        rows = torch.stack([rows[:, head, :, :-1] for head in heads]).double()
-        # [H, B, T', S']; in float64, so that the order in which a GPU adds leaves no trace in the result
-        merged = queries.mT @ (rows @ keys)
-        words = (merged / queries.sum(1).clamp_min(1)[..., None]).float()
-        matrix = words.mean(dim=0) if self.choice.heads is None else mean_of_shares(words)
-        return best_source(matrix), source_plain & target_plain
+        ids = torch.stack([pad(side, (0, max(S, T) - side.size(1)), value=PAD) for side in (source, target)])
+        members, plain = word_members(ids, self.tables_on(attention.device))
+        keys, queries = members[0, :, None, :S, :S], members[1, :, None, :T, :T]
+        rows = attention[:, :, 1:, :-1] if self.choice.shifted else attention[:, :, :-1, :-1]
+        # [B, H, T', S']; in float64, so that the order in which a GPU adds leaves no trace in the result
+        merged = queries.mT @ (rows.double() @ keys)
+        words = (merged / queries.sum(2).clamp_min(1)[..., None]).float()
+        matrix = words.mean(dim=1) if self.choice.heads is None else mean_of_shares(words.movedim(1, 0))
+        return best_source(matrix), plain.all(0)
 
-    def tables_on(self, device: torch.device) -> list[Tensor]:
-        """`word_starts` of both sides on a device, where they stay."""
+    def tables_on(self, device: torch.device) -> Tensor:
+        """`word_starts` of both sides, [2, V], on a device, where they stay."""
         if device not in self.tables:
-            self.tables[device] = [torch.from_numpy(starts).to(device) for starts in self.word_starts]
+            longest = max(map(len, self.word_starts))
+            both = [np.pad(starts, (0, longest - len(starts)), constant_values=SPECIAL) for starts in self.word_starts]
+            self.tables[device] = torch.from_numpy(np.stack(both)).to(device)
         return self.tables[device]
 
     def forced(self, source: Sequence[int], target: Sequence[int], pieces: list[tuple[str, ...]]) -> frozenset[Link]:
@@ -120,17 +126,17 @@ def spell_words(starts: Any) -> Any:
 
 
 def word_members(ids: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-    """[B, T, T] in float64, 1 where a subword (row) belongs to a word (column); [B], whether all belong to one.
+    """[N, B, T, T] in float64, 1 where a subword (row) belongs to a word (column); [N, B], whether all belong to one.
 
-    Of ids [B, T] with PAD behind, which belongs to no word; `starts` is `word_starts`.
+    Of N sides with ids [N, B, T] and PAD behind, which belongs to no word; `starts` [N, V] are `word_starts` of each.
     """
     inside = ids != PAD
-    found = starts[ids.long()].long().where(inside, 1)
-    plain = spell_words(found) & inside[:, 0]
-    found[:, 0] = 1
-    numbers = (found > 0).cumsum(dim=1) - 1
-    columns = torch.arange(ids.size(1), device=ids.device)
-    return ((numbers[..., None] == columns) & inside[..., None]).double(), plain
+    found = starts.gather(1, ids.long().flatten(1)).view(ids.shape).where(inside, 1)
+    plain = spell_words(found) & inside[..., 0]
+    found[..., 0] = 1
+    numbers = (found > 0).cumsum(dim=-1).where(inside, 0)
+    columns = torch.arange(1, ids.size(-1) + 1, device=ids.device)
+    return (numbers[..., None] == columns).double(), plain
 
 
 def plain_links(

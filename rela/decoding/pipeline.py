@@ -192,7 +192,10 @@ class Pipeline:
         links: list[WordLinks | None] = [None] * len(pairs)
         for batch, weights in forced_attention(self.model, self.device, pairs, watch.layer):
             source, target = (padded([pairs[i][side] for i in batch], self.device) for side in (0, 1))
-            best, is_read = watch.read(source, target, weights[:, :, : target.size(1) + 1, : source.size(1) + 1])
+            weights = weights[:, :, : target.size(1) + 1, : source.size(1) + 1]
+            if watch.heads is not None:
+                weights = torch.stack([weights[:, head] for head in watch.heads], 1)
+            best, is_read = watch.read(source, target, weights)
             for i, row, flag in zip(batch, best.tolist(), is_read.tolist(), strict=True):
                 links[i] = links_of(flag, row)
         rest = iter(links)

@@ -41,6 +41,11 @@ class LinkReader(Protocol):
         """The decoder layer to be watched."""
         ...
 
+    @property
+    def heads(self) -> tuple[int, ...] | None:
+        """The heads of that layer whose weights `read_batch` takes; None for all."""
+        ...
+
     def read(
         self, source: Sequence[int], target: Sequence[int], attention: Tensor | None, text: str = ""
     ) -> frozenset[Link]:
@@ -210,7 +215,7 @@ class Translator:
             decode,
             nbest if rerank is None else decode.beam,
             window,
-            watch=None if links is None else Watch(links.layer, links.read_batch),
+            watch=None if links is None else Watch(links.layer, links.read_batch, links.heads),
             prefix_of=None if prefixes is None else reader.take_prefix,
             first=first,
         )

@@ -93,7 +93,7 @@ def test_links_of_one_more_pass_are_those_of_each_translation():
     targets = [translator.subwords.encode(target) for _, target in toy_pairs(3)]
     found = [[Hypothesis(tuple(ids), 0.0, 0.0), Hypothesis(tuple(ids[:-1]), 0.0, 0.0)] for ids in targets]
     found[1].append(Hypothesis((), 0.0, 0.0))
-    results = translator.pipeline.with_links(sources, found, Watch(links.layer, links.read_batch))
+    results = translator.pipeline.with_links(sources, found, Watch(links.layer, links.read_batch, links.heads))
     assert results == found, "links are not compared"
     assert results[1].pop().links is None, "left to `read`"
     for source, group in zip(sources, results, strict=True):
@@ -126,7 +126,7 @@ def test_links_of_many_pairs_at_once_are_those_of_each(shifted, heads):
     source, target = (padded([list(pair[side]) for pair in pairs], torch.device("cpu")) for side in (0, 1))
     weights = torch.randn(len(pairs), HEADS, target.size(1) + 1, source.size(1) + 1, generator=generator).relu()
     weights[:, :, 2:4] = 0
-    best, is_read = links.read_batch(source, target, weights)
+    best, is_read = links.read_batch(source, target, weights if heads is None else weights[:, list(heads)])
     assert is_read.tolist() == [True] * 6 + [False] * 2, "the last are left to `read`"
     for pair, one, row in zip(pairs[:6], weights, best.tolist(), strict=False):
         wanted = links.read(*pair, one[:, : len(pair[1]) + 1, : len(pair[0]) + 1])
@@ -173,6 +173,6 @@ def test_a_no_break_space_is_inside_a_word_while_translating_too(precision):
 def test_empty_translations_alone_are_left_to_read():
     links = OnlineLinks(tiny_translator(), AlignmentChoice(0, (0,), True))
     nothing = torch.zeros(1, 0, dtype=torch.long)
-    best, is_read = links.read_batch(torch.tensor([[5, 6]]), nothing, torch.ones(1, 2, 1, 3))
+    best, is_read = links.read_batch(torch.tensor([[5, 6]]), nothing, torch.ones(1, 1, 1, 3))
     assert best.shape == (1, 0)
     assert is_read.tolist() == [False]

@@ -264,20 +264,33 @@ class GpuNetwork:
         stream.add_pending()
         return stream.x
 
-    def watched_weights(self, buffers: Buffers, layer: int, entries: Tensor, keys: Tensor, inside: Tensor) -> Tensor:
-        """Cross attention weights [B, H, N, S] of kept queries, by their entries [B, N], in float32.
+    def watched_weights(
+        self,
+        buffers: Buffers,
+        layer: int,
+        entries: Tensor,
+        keys: Tensor,
+        inside: Tensor,
+        heads: tuple[int, ...] | None = None,
+    ) -> Tensor:
+        """Cross attention weights [B, heads, N, S] of kept queries, by their entries [B, N], in float32.
 
-        The keys are rows [B, S] of the buffers' memory; `inside` [B, S] is False where a sentence has no more.
+        The keys are rows [B, S] of the buffers' memory; `inside` [B, S] is False where a sentence has no more. `heads`
+        are those wanted, all by default.
         """
         cross, width = self.decoder[layer].cross, self.config.width
         assert cross is not None
         memory = buffers.memory[:, 2 * layer * width : (2 * layer + 1) * width]
         q, k = (
-            rows[indices].float().unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            rows[indices].unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for rows, indices in ((buffers.kept_queries.queries, entries), (memory, keys))
         )
         threshold = cross.heads.threshold
         theta = 0.0 if threshold is None else threshold
+        if heads is not None:
+            q, k = (torch.stack([x[:, head] for head in heads], 1) for x in (q, k))
+            theta = torch.stack([theta[head] for head in heads]) if isinstance(theta, Tensor) else theta
+        q, k = q.float(), k.float()
         scale = (width // self.heads) ** -0.5
         return attention_weights(q, k, cross.heads.activation, scale, inside[:, None, None], None, theta)
 

@@ -39,6 +39,8 @@ class Watch:
 
     layer: int
     read: ReadLinks
+    heads: tuple[int, ...] | None = None
+    """Those whose weights are read, in this order; None for all."""
 
 
 # How many sentences a step may have, padding included: there is a graph for each.
@@ -250,12 +252,15 @@ class GpuEngine:
         target = found[..., 3:]
         target = target.masked_fill(torch.arange(target.size(-1), device=self.device) >= found[..., 2:3], PAD)
         nbest, parts = entries.size(1), []
-        step = max(1, WATCHED_WEIGHTS // (self.network.heads * entries[0].numel() * len(offsets)))
+        heads = self.network.heads if watch.heads is None else len(watch.heads)
+        step = max(1, WATCHED_WEIGHTS // (heads * entries[0].numel() * len(offsets)))
         for part in (slice(i, i + step) for i in range(0, len(entries), step)):
             queries = entries[part].flatten(1)
-            weights = self.network.watched_weights(buffers, watch.layer, queries, keys[part], inside[part])
+            given = queries, keys[part], inside[part], watch.heads
+            weights = self.network.watched_weights(buffers, watch.layer, *given)
             weights = weights.unflatten(2, (nbest, -1)).transpose(1, 2).flatten(0, 1)
-            best, is_read = watch.read(source[part].repeat_interleave(nbest, 0), target[part].flatten(0, 1), weights)
+            repeated = source[part] if nbest == 1 else source[part].repeat_interleave(nbest, 0)
+            best, is_read = watch.read(repeated, target[part].flatten(0, 1), weights)
             parts.append(torch.cat([is_read[:, None].int(), best.int()], 1))
         return torch.cat(parts).unflatten(0, (-1, nbest))
 
