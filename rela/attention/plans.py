@@ -159,7 +159,7 @@ def repeatable(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, gr
     )
     if problem is None:
         return plan
-    again = functional.repeated(problem, tensors, options.dropout, gradient, decoding=plan.path == "decode")
+    again = functional.repeated(problem, gradient, decoding=plan.path == "decode")
     return replace(plan, again=again, problem=problem)
 
 

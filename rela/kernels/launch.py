@@ -2,10 +2,12 @@
 
 `kernel[grid](…)` looks at every argument to find the variant that fits, which takes Triton some twenty microseconds.
 Where all that a variant depends on is known to be the same (types, alignment, divisibility by 16, constants), the
-variant found by the first launch is launched again at once. The maker of a `Launch` guarantees that. Descriptors for
-the tensor memory accelerator are filled in without Triton's Python objects: of a tensor whose layout is known, the
-address alone is new, and the descriptor of an address is kept. Tensors are handed over as addresses: of an object,
-Triton asks the driver whether its memory is the device's.
+variant found by the first launch is launched again at once. The maker of a `Launch` guarantees that. A `Launch` for
+other sizes, of which sentences have many, takes the variant that another one has found for arguments of the same kinds.
+
+Descriptors for the tensor memory accelerator are filled in without Triton's Python objects: of a tensor whose layout is
+known, the address alone is new, and the descriptor of an address is kept. Tensors are handed over as addresses: of an
+object, Triton asks the driver whether its memory is the device's.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ from triton import knobs
 KNOWN_VERSIONS = ("3.6.",)
 REUSES = os.environ.get("RELA_REUSE_LAUNCHES", "1") == "1" and triton.__version__.startswith(KNOWN_VERSIONS)
 MOST_DESCRIPTORS = 256  # of one tensor's place: the allocator gives the same addresses again and again
+MOST_VARIANTS = 4096
+VARIANTS: dict[tuple | None, Any] = {}
+"""Compiled kernels by all that Triton chooses a variant by (`variant_of`), and by device."""
+RUN_TIME_NAMES: dict[Any, frozenset[str]] = {}
 Tiles = Mapping[int, tuple[int, int]]
 """Of the arguments that are read or written in tiles by the tensor memory accelerator: rows and columns of a tile."""
 
@@ -67,10 +73,75 @@ class Launch:
                 self.repeat(device, arguments)
 
     def start(self, *arguments: Any) -> None:
-        """Launch on the current device as Triton does, and keep the variant it has found."""
-        compiled = self.kernel[self.grid](*described(arguments, self.tiles), **self.constants)
-        if REUSES and compiled is not None:
-            self.repeat = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
+        """Launch on the current device: by the variant that another launch has found, else as Triton does."""
+        device = arguments[0].get_device()
+        key = (device, *variant_of(self.kernel, arguments, self.constants, self.tiles)) if REUSES else None
+        known = VARIANTS.get(key) if key is not None and not has_hooks() else None
+        compiled = known
+        if compiled is None:
+            compiled = self.kernel[self.grid](*described(arguments, self.tiles), **self.constants)
+        if key is None or compiled is None:
+            return
+        self.repeat = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
+        if self.repeat is None:
+            return
+        if known is not None:
+            self.repeat(device, arguments)
+            return
+        if len(VARIANTS) >= MOST_VARIANTS:
+            VARIANTS.clear()
+        VARIANTS[key] = compiled
+
+
+def variant_of(kernel: Any, arguments: tuple[Any, ...], constants: dict[str, Any], tiles: Tiles) -> tuple:
+    """All that Triton chooses a kernel's variant by, or more: what is equal here has the same variant.
+
+    A number that the kernel takes at run time counts by its kind, even where it stands among the constants.
+    """
+    at_run_time = run_time_names(kernel)
+    key = [function_of(kernel)]
+    for i, (name, x) in enumerate(zip(kernel.arg_names, arguments, strict=False)):
+        if i in tiles:
+            key.append((x.dtype, tiles[i]))
+        else:
+            key.append(specialised_by(x) if name in at_run_time else x)
+    for name, x in constants.items():
+        key += name, specialised_by(x) if name in at_run_time else x
+    return tuple(key)
+
+
+def run_time_names(kernel: Any) -> frozenset[str]:
+    """The names of a kernel's parameters that are no compile-time constants; of an interpreted one none is known."""
+    if not hasattr(kernel, "params"):
+        return frozenset()
+    function = function_of(kernel)
+    names = RUN_TIME_NAMES.get(function)
+    if names is None:
+        names = frozenset(parameter.name for parameter in kernel.params if not parameter.is_constexpr)
+        RUN_TIME_NAMES[function] = names
+    return names
+
+
+def function_of(kernel: Any) -> Any:
+    """The Python function of a kernel, which stands for it in a key: the hash of a kernel is that of its source."""
+    return getattr(kernel, "fn", kernel)
+
+
+def specialised_by(x: Any) -> Any:
+    """What Triton looks at in an argument that is given at run time: its type, and whether it is 1 or a multiple of 16.
+
+    Triton takes an integer as one of 32 bits, of 64, or of 64 without a sign, by its value.
+    """
+    kind = type(x)
+    if kind is int:
+        if 1 < x < 2**31:  # nearly all are
+            return x % 16 == 0
+        return x == 1, x % 16 == 0, -(2**31) <= x < 2**31, x < 2**63
+    if isinstance(x, Tensor):
+        return x.dtype, x.data_ptr() % 16
+    if kind is tuple:
+        return tuple([specialised_by(part) for part in x])
+    return x if x is None else kind
 
 
 def described(arguments: tuple[Any, ...], tiles: Tiles) -> tuple[Any, ...]:

@@ -1,14 +1,25 @@
 """A launch that is repeated gives what the first one gave, whatever pointers and numbers it is given."""
 
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
+from triton.backends.compiler import GPUTarget
+from triton.compiler import make_backend
+from triton.runtime.jit import JITFunction, KernelParam, create_function_from_signature
+
 import rela
+from rela.attention.dispatch import attend_normalised
+from rela.attention.kinds import kind_of
+from rela.attention.plans import Options
 from rela.kernels import launch
+from rela.kernels.attention.decode import decode_kernel
+from rela.kernels.attention.forward import forward_kernel
 from rela.kernels.attention.functional import relu_attention
+from rela.kernels.layers.row_blocks import sums_kernel
 from tests.kernels.attention.attention_cases import SCALE, qkv
 from tests.kernels.exactness import draw
 
@@ -97,6 +108,111 @@ def test_a_repeated_launch_is_given_addresses_and_the_constants_in_the_order_of_
     assert given == [(*head, y.data_ptr(), None, 8, 16)]
 
 
+@pytest.fixture
+def by_triton(monkeypatch):
+    """The grids of launches that Triton was asked for, and those of variants that were launched again."""
+    asked, again = [], []
+    launcher = SimpleNamespace(
+        global_scratch_size=0, profile_scratch_size=0, launch_cooperative_grid=False, launch_pdl=False
+    )
+    launcher.launch = lambda *arguments: again.append(arguments)
+    compiled = SimpleNamespace(run=launcher, function=77, packed_metadata=())
+
+    class Kernel(Recorder):
+        params = tuple(SimpleNamespace(name=name, is_constexpr=name == "BLOCK") for name in Recorder.arg_names)
+
+        def __getitem__(self, grid):
+            def start(*arguments, **constants):
+                asked.append((grid, arguments, constants))
+                return compiled
+
+            return start
+
+    monkeypatch.setattr(launch, "VARIANTS", {})
+    monkeypatch.setattr(launch, "REUSES", True)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 1000, raising=False)
+    return Kernel(), asked, again
+
+
+def test_a_launch_for_other_sizes_takes_the_variant_that_was_found(by_triton):
+    kernel, asked, again = by_triton
+    x = torch.zeros(64)
+    launch.Launch(kernel, (3,), {"n": 37, "BLOCK": 16})(x)
+    launch.Launch(kernel, (5,), {"n": 41, "BLOCK": 16})(x)
+    assert len(asked) == len(again) == 1
+    assert again[0][:3] == (5, 1, 1), "with its own grid"
+    assert again[0][-3:] == (x.data_ptr(), 41, 16), "and numbers"
+    others = [
+        (x, {"n": 48, "BLOCK": 16}),  # a multiple of 16
+        (x, {"n": 1, "BLOCK": 16}),
+        (x, {"n": 2**31 + 1, "BLOCK": 16}),
+        (x, {"n": 37, "BLOCK": 32}),
+        (x, {"n": 37, "BLOCK": 16, "num_warps": 2}),
+        (x.double(), {"n": 37, "BLOCK": 16}),
+        (x[1:], {"n": 37, "BLOCK": 16}),  # at an address that is no multiple of 16
+    ]
+    for number, (y, constants) in enumerate(others, start=2):
+        launch.Launch(kernel, (3,), constants)(y)
+        assert len(asked) == number, f"{constants} is another variant"
+
+
+def test_a_profiler_that_watches_launches_sees_them_all(by_triton, monkeypatch):
+    kernel, asked, again = by_triton
+    x = torch.zeros(64)
+    launch.Launch(kernel, (3,), {"n": 37, "BLOCK": 16})(x)
+    monkeypatch.setattr(launch, "has_hooks", lambda: True)
+    launch.Launch(kernel, (3,), {"n": 41, "BLOCK": 16})(x)
+    assert len(asked) == 2
+    assert not again
+
+
+def arguments_for(kernel: JITFunction, random: Random) -> tuple[list, dict]:
+    """Arguments of every kind in any place, as far as Triton takes them, and constants."""
+    x = torch.zeros(64)
+
+    def anything() -> object:
+        kinds = (x, x[random.choice((1, 4)) :], x.bfloat16(), x.to(torch.int32), None, 0.5, True, False)
+        numbers = [
+            random.choice((0, 1, 2, 15, 16, 48, 1024, -1, -16, 2**31 - 1, 2**31, 2**40, 2**63)) for _ in range(3)
+        ]
+        return random.choice((*kinds, *numbers, *numbers, tuple(numbers)))
+
+    def value_of(parameter: KernelParam) -> object:
+        return random.choice((8, 16, 24, True)) if parameter.is_constexpr else anything()
+
+    count = random.randrange(1, len(kernel.params) + 1)
+    named = {parameter.name: value_of(parameter) for parameter in kernel.params[count:]}
+    return [value_of(parameter) for parameter in kernel.params[:count]], {**named, "num_warps": random.choice((4, 8))}
+
+
+def test_what_counts_as_one_variant_is_one_for_triton():
+    """Triton's own binder tells types, what is special of each value, and options: it must say no more than ours."""
+    backend = make_backend(GPUTarget("cuda", 90, 32))
+    random, shared = Random(1), 0
+    for interpreted in (forward_kernel, decode_kernel, sums_kernel):
+        kernel = JITFunction(interpreted.fn, **getattr(interpreted, "kwargs", {}))
+        bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+        variants: dict[tuple, tuple] = {}
+        for number in range(3000):
+            # calls differ from one of every twenty in one argument, as those for other sizes do
+            positional, constants = arguments_for(kernel, random)
+            if number % 20 == 0:
+                base = positional, constants
+            else:
+                place = random.randrange(min(len(positional), len(base[0])))
+                name = random.choice(list(base[1]))
+                change = {name: constants.get(name, base[1][name])}
+                positional = [*base[0][:place], positional[place], *base[0][place + 1 :]]
+                constants = {**base[1], **change} if random.random() < 0.5 else base[1]
+            _, specialization, options = bind(*positional, **constants)
+            ours = launch.variant_of(kernel, tuple(positional), constants, {})
+            triton = tuple(specialization), str(options)
+            shared += ours in variants
+            assert variants.setdefault(ours, triton) == triton, (positional, constants)
+    assert shared > 1000, "else nothing was compared"
+
+
 def test_memos_tell_layouts_apart():
     """The same call on other strides, other types and a shorter sequence: each has its own plan."""
     q, k, v = qkv(T=20, S=20)
@@ -125,6 +241,25 @@ def test_repeated_launches_on_a_gpu(shape, causal, monkeypatch):
         outcomes.append(found)
     for one, other in zip(*outcomes, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.gpu
+def test_growing_keys_share_variants_on_a_gpu(monkeypatch):
+    """As in generation: every step has one key more, and takes the kernels of the steps before it."""
+    monkeypatch.setattr(launch, "REUSES", True)
+    monkeypatch.setattr(launch, "VARIANTS", {})
+    rela.attention.plans.PLANS.clear()
+    module = rela.MultiheadAttention(512, 8, kind="rela-g", batch_first=True, device="cuda", dtype=torch.bfloat16)
+    q, k, v = (draw(2, 8, 700, 64, dtype=torch.bfloat16, seed=n) for n in range(3))
+    with torch.no_grad():
+        for S in [*range(90, 130), *range(600, 700)]:
+            given = q[:, :, S - 1 : S], k[:, :, :S].contiguous(), v[:, :, :S].contiguous()
+            rows = attend_normalised(*given, Options(kind_of("rela-g")), module.norm)
+            exact = (given[0].double() @ given[1].double().mT / 8).relu() @ given[2].double()
+            wanted = module.norm.double()(exact.transpose(1, 2).flatten(2))
+            module.norm.bfloat16()
+            assert (rows.double() - wanted).abs().max() <= 0.02 * wanted.abs().max(), f"{S} keys"
+    assert len(launch.VARIANTS) <= 40
 
 
 @pytest.mark.gpu

@@ -19,9 +19,7 @@ from rela.device import is_plain_eager
 from rela.kernels.attention.backward import backward
 from rela.kernels.attention.bias import bias_gradient
 from rela.kernels.attention.decode import decode
-from rela.kernels.attention.decode import planned as plan_decoding
 from rela.kernels.attention.forward import forward
-from rela.kernels.attention.forward import planned as plan_forward
 from rela.kernels.attention.problem import Problem, layout_of, memo_of
 from rela.kernels.attention.simplex import simplex_forward
 from rela.kernels.attention.simplex_backward import simplex_backward
@@ -115,7 +113,7 @@ def repeatable(
     """
     tensors = q, k, v, threshold, mask, key_lengths, key_starts
     problem_of = repeatable_problem(*tensors, dropout=dropout, **options)
-    return None if problem_of is None else repeated(problem_of, tensors, dropout, gradient, decoding)
+    return None if problem_of is None else repeated(problem_of, gradient, decoding)
 
 
 def repeatable_problem(
@@ -156,23 +154,12 @@ def repeatable_problem(
     return problem_of
 
 
-def repeated(
-    problem_of: Callable[..., Problem],
-    tensors: tuple[Tensor | None, ...],
-    dropout: float,
-    gradient: bool,
-    decoding: bool,
-) -> Repeated:
-    """What computes the problem of such tensors."""
-    q = tensors[0]
-    assert q is not None
-    first = problem_of(*tensors, seed_of(0, dropout, q))
+def repeated(problem_of: Callable[..., Problem], gradient: bool, decoding: bool) -> Repeated:
+    """What computes the problem of such tensors; the kernels are planned in its first call."""
     if decoding:
-        decoded = plan_decoding(first)
-        return lambda *tensors: decoded(problem_of(*tensors))
+        return lambda *tensors: decode(problem_of(*tensors))
     if not gradient:
-        attended = plan_forward(first)
-        return lambda *tensors: attended(problem_of(*tensors), None)
+        return lambda *tensors: forward(problem_of(*tensors))[0]
 
     def attended_with_gradient(*tensors: Any) -> Tensor:
         deterministic = torch.are_deterministic_algorithms_enabled()

@@ -17,7 +17,7 @@ from rela.kernels.attention.decode import decode
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.functional import flat, seed_of
 from rela.kernels.attention.operators import empty_heads_last
-from rela.kernels.attention.problem import Problem, heads_last, layout_of
+from rela.kernels.attention.problem import Problem, heads_last, layout_of, memo_of
 from rela.kernels.conversion import planned_with_sums
 from rela.kernels.layers import rms_norm
 from rela.kernels.registration import differentiable_operator, operator
@@ -31,36 +31,53 @@ class Norm(NamedTuple):
     eps: float
 
 
-class Steps(NamedTuple):
-    """The kernels of a norm after a problem's attention, planned once for all with the same layouts."""
+def forward_of(problem: Problem, norm: Norm, merged: bool) -> Callable[..., Tensor]:
+    """A function from a context [B, H, T, D], which lies in memory as [B, T, H, D], and the norm to the normalised one.
 
-    forward: Callable[..., Tensor]
-    """The normalised context, contiguous, of a context [B, H, T, D] that lies in memory as [B, T, H, D]."""
-    backward: Callable[..., rms_norm.Gradients]
+    It is contiguous, [B, T, H·D] if `merged`, else [B, T, H, D]. It serves problems with any number of keys, of which
+    every step of a generation has another.
+    """
+    key = "norm", merged, layout_of(norm.gain), layout_of(norm.gate)
+    run = problem.memo.get(key)
+    if run is None:
+        q = problem.q
+        of_queries = memo_of("norm after attention", q.shape, q.dtype, q.device)
+        run = of_queries.get(key)
+        if run is None:
+            B, H, T, D = q.shape
+            rows = problem.like_queries(q.dtype).transpose(1, 2).flatten(2)
+            shape = (B, T, H * D) if merged else (B, T, H, D)
+            run = of_queries[key] = rms_norm.planned(rows, norm.gain, norm.gate, shape)
+        problem.memo[key] = run
+    return run
+
+
+class GradientSteps(NamedTuple):
+    """The kernels for the gradients of a norm after attention, planned once for all problems of the same layouts."""
+
+    alone: Callable[..., rms_norm.Gradients]
     """The gradients of the context, laid out as it is, of the gain and of the gate."""
     joined: Callable[..., tuple[Tensor | None, ...]] | None
     """All gradients, where dQ is added up in float32 and then rounded to 16 bits. One launch then does for dQ and for
     the norm what takes two apart: the norm's clears dQ's sums, and the last one rounds dQ and adds up the norm's."""
 
 
-def steps_of(problem: Problem, norm: Norm, merged: bool) -> Steps:
-    """The kernels of a norm after this problem; their output is [B, T, H·D] if `merged`, else [B, T, H, D]."""
-    key = "norm", merged, layout_of(norm.gain), layout_of(norm.gate)
+def gradients_of(problem: Problem, norm: Norm) -> GradientSteps:
+    """The kernels for the gradients of a norm after this problem."""
+    key = "gradients of a norm", layout_of(norm.gain), layout_of(norm.gate)
     steps = problem.memo.get(key)
     if steps is None:
-        B, H, T, D = problem.q.shape
         context = problem.like_queries(problem.q.dtype)
         rows = context.transpose(1, 2).flatten(2)
-        run = rms_norm.planned(rows, norm.gain, norm.gate, (B, T, H * D) if merged else (B, T, H, D))
-        gradients = rms_norm.planned_gradients(rows, rows, norm.gain, norm.gate, context)
-        steps = problem.memo[key] = Steps(run, gradients, planned_joined(problem, norm, rows, context))
+        alone = rms_norm.planned_gradients(rows, rows, norm.gain, norm.gate, context)
+        steps = problem.memo[key] = GradientSteps(alone, planned_joined(problem, norm, rows, context))
     return steps
 
 
 def planned_joined(
     problem: Problem, norm: Norm, rows: Tensor, context: Tensor
 ) -> Callable[..., tuple[Tensor | None, ...]] | None:
-    """`Steps.joined` of a problem, None where dQ is computed in another way."""
+    """`GradientSteps.joined` of a problem, None where dQ is computed in another way."""
     q = problem.q
     if q.dtype == torch.float32 or not q.numel() or not adds_up_queries(problem, deterministic=False):
         return None
@@ -89,7 +106,7 @@ def attend_with_norm(problem: Problem, norm: Norm, merged: bool, gradient: bool,
         tensors = problem.q, problem.k, problem.v, problem.threshold, problem.mask, norm.gain, norm.gate
         return light_apply(*tensors, problem, norm, merged, deterministic)
     context = decode(problem) if decoding else forward(problem)[0]
-    return steps_of(problem, norm, merged).forward(context, *norm)
+    return forward_of(problem, norm, merged)(context, *norm)
 
 
 class NormalisedAttention(torch.autograd.Function):
@@ -114,8 +131,8 @@ class NormalisedAttention(torch.autograd.Function):
         limits = problem.key_lengths, problem.key_starts, problem.seed
         ctx.save_for_backward(q, k, v, threshold, mask, gain, gate, *limits, context, *(problem.numbers or ()))
         options = problem.scale, problem.activation, problem.causal, problem.dropout
-        ctx.rest = options, problem.left, problem.right, problem.memo, norm.eps, merged, deterministic
-        return steps_of(problem, norm, merged).forward(context, *norm)
+        ctx.rest = options, problem.left, problem.right, problem.memo, norm.eps, deterministic
+        return forward_of(problem, norm, merged)(context, *norm)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -129,14 +146,14 @@ light_apply = super(torch.autograd.Function, NormalisedAttention).apply
 def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of all that `NormalisedAttention.forward` takes."""
     q, k, v, threshold, mask, gain, gate, key_lengths, key_starts, seed, context, *numbers = ctx.saved_tensors
-    options, left, right, memo, eps, merged, deterministic = ctx.rest
+    options, left, right, memo, eps, deterministic = ctx.rest
     rest: tuple[Any, ...] = *options, key_starts, left, right, memo, tuple(numbers) or None
     problem = Problem(q, k, v, threshold, key_lengths, mask, None, None, seed, *rest)
     wanted, norm = ctx.needs_input_grad, Norm(gain, gate, eps)
     if not any(wanted[:5]):
-        _, *d_norm = steps_of(problem, norm, merged).backward(aligned(dy), context, *norm)
+        _, *d_norm = gradients_of(problem, norm).alone(aligned(dy), context, *norm)
         return None, None, None, None, None, *d_norm, None, None, None, None
-    found = all_gradients(problem, norm, merged, context, dy, deterministic, wanted[4])
+    found = all_gradients(problem, norm, context, dy, deterministic, wanted[4])
     return *found, None, None, None, None
 
 
@@ -144,13 +161,13 @@ gradients_once = once_differentiable(gradients)
 
 
 def all_gradients(
-    problem: Problem, norm: Norm, merged: bool, context: Tensor, dy: Tensor, deterministic: bool, wants_bias: bool
+    problem: Problem, norm: Norm, context: Tensor, dy: Tensor, deterministic: bool, wants_bias: bool
 ) -> tuple[Tensor | None, ...]:
     """The gradients of q, k, v, θ, the mask (None unless `wants_bias`), the gain and the gate."""
-    dy, steps = aligned(dy), steps_of(problem, norm, merged)
+    dy, steps = aligned(dy), gradients_of(problem, norm)
     if steps.joined is not None and not deterministic:
         return steps.joined(problem, norm, context, dy, wants_bias)
-    d_context, *d_norm = steps.backward(dy, context, *norm)
+    d_context, *d_norm = steps.alone(dy, context, *norm)
     d_bias = bias_gradient(problem, d_context) if wants_bias else None
     return *backward(problem, d_context, deterministic), d_bias, *d_norm
 
@@ -212,7 +229,7 @@ def normalised_attention(
     options: tuple[Any, ...] = scale, activation, causal, dropout, key_starts, left, right
     problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *dense, *options)
     norm, context = Norm(gain, gate, eps), forward(problem)[0]
-    return steps_of(problem, norm, merged=False).forward(context, *norm), context
+    return forward_of(problem, norm, merged=False)(context, *norm), context
 
 
 def normalised_attention_backward(
@@ -244,7 +261,7 @@ def normalised_attention_backward(
     problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *dense, *options)
     if not context.transpose(1, 2).is_contiguous() or context.data_ptr() % 16:  # a compiler may lay it out anew
         context = problem.like_queries(q.dtype).copy_(context)
-    given = Norm(gain, gate, eps), False, context, dy, deterministic, wants_bias
+    given = Norm(gain, gate, eps), context, dy, deterministic, wants_bias
     found = [q.new_empty(0) if x is None else x for x in all_gradients(problem, *given)]
     dq, dk, dv, d_theta, d_bias, d_gain, d_gate = found
     return dq, dk, dv, d_theta, d_bias, d_gain, d_gate
