@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -29,7 +29,7 @@ MOST_DESCRIPTORS = 256  # of one tensor's place: the allocator gives the same ad
 MOST_VARIANTS = 4096
 VARIANTS: dict[tuple | None, Any] = {}
 """Compiled kernels by all that Triton chooses a variant by (`variant_of`), and by device."""
-RUN_TIME_NAMES: dict[Any, frozenset[str]] = {}
+PARAMETERS: dict[Any, Parameters] = {}
 Tiles = Mapping[int, tuple[int, int]]
 """Of the arguments that are read or written in tiles by the tensor memory accelerator: rows and columns of a tile."""
 
@@ -98,28 +98,37 @@ def variant_of(kernel: Any, arguments: tuple[Any, ...], constants: dict[str, Any
 
     A number that the kernel takes at run time counts by its kind, even where it stands among the constants.
     """
-    at_run_time = run_time_names(kernel)
-    key = [function_of(kernel)]
-    for i, (name, x) in enumerate(zip(kernel.arg_names, arguments, strict=False)):
-        if i in tiles:
-            key.append((x.dtype, tiles[i]))
-        else:
-            key.append(specialised_by(x) if name in at_run_time else x)
-    for name, x in constants.items():
-        key += name, specialised_by(x) if name in at_run_time else x
-    return tuple(key)
+    parameters = parameters_of(kernel)
+    given = list(map(specialised_by, arguments))
+    for i in tiles:
+        given[i] = arguments[i].dtype, tiles[i]
+    for i in parameters.constant_positions:
+        if i < len(given):
+            given[i] = arguments[i]
+    named = dict(constants)
+    for name in parameters.run_time_names & named.keys():
+        named[name] = specialised_by(named[name])
+    return function_of(kernel), *given, *named, *named.values()
 
 
-def run_time_names(kernel: Any) -> frozenset[str]:
-    """The names of a kernel's parameters that are no compile-time constants; of an interpreted one none is known."""
+class Parameters(NamedTuple):
+    """Which of a kernel's parameters are given at run time; of an interpreted kernel none is known to be."""
+
+    run_time_names: frozenset[str]
+    constant_positions: tuple[int, ...]
+
+
+def parameters_of(kernel: Any) -> Parameters:
     if not hasattr(kernel, "params"):
-        return frozenset()
+        return Parameters(frozenset(), tuple(range(len(kernel.arg_names))))
     function = function_of(kernel)
-    names = RUN_TIME_NAMES.get(function)
-    if names is None:
-        names = frozenset(parameter.name for parameter in kernel.params if not parameter.is_constexpr)
-        RUN_TIME_NAMES[function] = names
-    return names
+    found = PARAMETERS.get(function)
+    if found is None:
+        constant = [parameter.is_constexpr for parameter in kernel.params]
+        names = (parameter.name for parameter in kernel.params if not parameter.is_constexpr)
+        found = Parameters(frozenset(names), tuple(i for i, is_constant in enumerate(constant) if is_constant))
+        PARAMETERS[function] = found
+    return found
 
 
 def function_of(kernel: Any) -> Any:
@@ -137,11 +146,11 @@ def specialised_by(x: Any) -> Any:
         if 1 < x < 2**31:  # nearly all are
             return x % 16 == 0
         return x == 1, x % 16 == 0, -(2**31) <= x < 2**31, x < 2**63
+    if x is None:
+        return None
     if isinstance(x, Tensor):
         return x.dtype, x.data_ptr() % 16
-    if kind is tuple:
-        return tuple([specialised_by(part) for part in x])
-    return x if x is None else kind
+    return tuple(map(specialised_by, x)) if kind is tuple else kind
 
 
 def described(arguments: tuple[Any, ...], tiles: Tiles) -> tuple[Any, ...]:
