@@ -183,6 +183,7 @@ class Attention(torch.autograd.Function):
         deterministic: bool,
     ) -> Tensor:
         out = forward(problem)[0]
+        problem.note_layout()
         limits = problem.key_lengths, problem.key_starts, problem.seed
         ctx.save_for_backward(q, k, v, threshold, mask, *limits, *(problem.numbers or ()))
         options = problem.scale, problem.activation, problem.causal, problem.dropout
@@ -204,7 +205,7 @@ def gradients(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     q, k, v, threshold, mask, key_lengths, key_starts, seed, *numbers = ctx.saved_tensors
     queries, keys, options, left, right, memo, deterministic = ctx.rest
     rest: tuple[Any, ...] = *options, key_starts, left, right, memo, tuple(numbers) or None
-    problem = Problem(q, k, v, threshold, key_lengths, mask, queries, keys, seed, *rest)
+    problem = Problem(q, k, v, threshold, key_lengths, mask, queries, keys, seed, *rest).of_saved()
     d_bias = bias_gradient(problem, d_out) if ctx.needs_input_grad[4] else None
     return *backward(problem, d_out, deterministic), d_bias, None, None
 
@@ -412,6 +413,7 @@ class SimplexAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
         out, levels = simplex_forward(problem)
+        problem.note_layout()
         limits = problem.key_lengths, problem.mask, problem.seed, problem.key_starts
         ctx.save_for_backward(q, k, v, *limits, levels)
         ctx.options = problem.scale, problem.activation, problem.causal, problem.dropout
@@ -443,7 +445,7 @@ class SimplexAttention(torch.autograd.Function):
             right,
             ctx.memo,
         )
-        return *simplex_backward(problem, levels, d_out), None
+        return *simplex_backward(problem.of_saved(), levels, d_out), None
 
 
 def wants_gradient(*inputs: Tensor | None) -> bool:

@@ -128,6 +128,7 @@ class NormalisedAttention(torch.autograd.Function):
         deterministic: bool,
     ) -> Tensor:
         context = forward(problem)[0]
+        problem.note_layout()
         limits = problem.key_lengths, problem.key_starts, problem.seed
         ctx.save_for_backward(q, k, v, threshold, mask, gain, gate, *limits, context, *(problem.numbers or ()))
         options = problem.scale, problem.activation, problem.causal, problem.dropout
@@ -148,8 +149,8 @@ def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     q, k, v, threshold, mask, gain, gate, key_lengths, key_starts, seed, context, *numbers = ctx.saved_tensors
     options, left, right, memo, eps, deterministic = ctx.rest
     rest: tuple[Any, ...] = *options, key_starts, left, right, memo, tuple(numbers) or None
-    problem = Problem(q, k, v, threshold, key_lengths, mask, None, None, seed, *rest)
-    wanted, norm = ctx.needs_input_grad, Norm(gain, gate, eps)
+    problem = Problem(q, k, v, threshold, key_lengths, mask, None, None, seed, *rest).of_saved()
+    wanted, norm, context = ctx.needs_input_grad, Norm(gain, gate, eps), as_made(problem, context)
     if not any(wanted[:5]):
         _, *d_norm = gradients_of(problem, norm).alone(aligned(dy), context, *norm)
         return None, None, None, None, None, *d_norm, None, None, None, None
@@ -170,6 +171,13 @@ def all_gradients(
     d_context, *d_norm = steps.alone(dy, context, *norm)
     d_bias = bias_gradient(problem, d_context) if wants_bias else None
     return *backward(problem, d_context, deterministic), d_bias, *d_norm
+
+
+def as_made(problem: Problem, context: Tensor) -> Tensor:
+    """A saved context as `forward` laid it out: a compiler, or a hook of saved tensors, may lay it out anew."""
+    if context.transpose(1, 2).is_contiguous() and not context.data_ptr() % 16:
+        return context
+    return problem.like_queries(context.dtype).copy_(context)
 
 
 def aligned(dy: Tensor) -> Tensor:
@@ -259,9 +267,7 @@ def normalised_attention_backward(
     dense = None, None, q.shape[2], k.shape[2], seed
     options: tuple[Any, ...] = scale, activation, causal, dropout, key_starts, left, right
     problem = Problem.of_operator(q, k, v, threshold, key_lengths, mask, *dense, *options)
-    if not context.transpose(1, 2).is_contiguous() or context.data_ptr() % 16:  # a compiler may lay it out anew
-        context = problem.like_queries(q.dtype).copy_(context)
-    given = Norm(gain, gate, eps), context, dy, deterministic, wants_bias
+    given = Norm(gain, gate, eps), as_made(problem, context), dy, deterministic, wants_bias
     found = [q.new_empty(0) if x is None else x for x in all_gradients(problem, *given)]
     dq, dk, dv, d_theta, d_bias, d_gain, d_gate = found
     return dq, dk, dv, d_theta, d_bias, d_gain, d_gate

@@ -126,6 +126,34 @@ class Problem:
         tensors = q, k, v, threshold, key_lengths, mask
         return Problem(*tensors, queries, keys, seed, *plain, key_starts, left, right, memo)
 
+    def layout(self) -> tuple[Any, ...]:
+        """What its memo relies on of the tensors that autograd saves: strides, and where they begin."""
+        q, k, v, mask = self.q, self.k, self.v, self.mask
+        addresses = q.data_ptr() | k.data_ptr() | v.data_ptr()
+        if mask is None:
+            return q.stride(), k.stride(), v.stride(), addresses % 16
+        return q.stride(), k.stride(), v.stride(), mask.stride(), (addresses | mask.data_ptr()) % 16
+
+    def note_layout(self) -> None:
+        """Leave in the memo how the tensors lie, for `of_saved` in the backward pass."""
+        if "layout" not in self.memo:
+            self.memo["layout"] = self.layout()
+
+    def of_saved(self) -> "Problem":
+        """This problem of saved tensors, by another memo if a hook (`save_on_cpu`) gave them back laid out anew."""
+        if self.memo.get("layout") == self.layout():
+            return self
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (self.q, self.k, self.v))
+        longest = (
+            q.shape[2] if self.queries is None else self.queries.max_seqlen,
+            k.shape[2] if self.keys is None else self.keys.max_seqlen,
+        )
+        tensors = q, k, v, self.threshold, self.key_lengths, self.mask, self.cu_q, self.cu_k, *longest, self.seed
+        options = self.scale, self.activation, self.causal, self.dropout, self.key_starts, self.left, self.right
+        problem = Problem.of_operator(*tensors, *options)
+        problem.numbers = self.numbers
+        return problem
+
     @property
     def biased(self) -> bool:
         """Whether the mask is added to the scores."""
