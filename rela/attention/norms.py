@@ -58,7 +58,7 @@ class RMSNorm(nn.Module):
             raise ValueError(f'gain is {gain!r}; wanted "one" or "xavier"')
         if not is_number(eps) or not eps > 0.0:
             raise ValueError(f"eps is {eps!r}; wanted a number above 0, which keeps null attention from 0/0")
-        self.eps = eps
+        self.eps = float(eps)  # a kernel compiled for the whole number 1 takes no other at run time
         self.initial_gain = gain
         self.gain = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
         self.gate = nn.Parameter(torch.empty(size, device=device, dtype=dtype)) if gated else None

@@ -98,3 +98,8 @@ def test_norms_at_null_attention(name: str):
     """z = 0 with a step far below √ε, where the norm is as good as linear."""
     norm = make_norm(name, 5, dtype=torch.float64)
     assert gradcheck(norm, torch.zeros(1, 5, dtype=torch.float64, requires_grad=True), eps=1e-8, atol=1e-3, rtol=1e-4)
+
+
+def test_a_whole_number_as_eps_is_a_float():
+    """Triton makes a constant of a kernel's argument that is the integer 1, whatever the next call brings."""
+    assert type(rela.RMSNorm(4, eps=1).eps) is float
