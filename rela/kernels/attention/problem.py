@@ -128,11 +128,8 @@ class Problem:
 
     def layout(self) -> tuple[Any, ...]:
         """What its memo relies on of the tensors that autograd saves: strides, and where they begin."""
-        q, k, v, mask = self.q, self.k, self.v, self.mask
-        addresses = q.data_ptr() | k.data_ptr() | v.data_ptr()
-        if mask is None:
-            return q.stride(), k.stride(), v.stride(), addresses % 16
-        return q.stride(), k.stride(), v.stride(), mask.stride(), (addresses | mask.data_ptr()) % 16
+        saved = [x for x in (self.q, self.k, self.v, self.mask) if x is not None]
+        return *[x.stride() for x in saved], *[x.data_ptr() % 16 for x in saved]
 
     def note_layout(self) -> None:
         """Leave in the memo how the tensors lie, for `of_saved` in the backward pass."""
