@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rela.attention import checks, paths, reference
+from rela.attention import blocks, checks, paths, reference
 from rela.attention.kinds import Kind, kind_without_norm
 from rela.attention.masks import with_slopes
 from rela.attention.norms import parameters_of
@@ -116,6 +116,10 @@ def computed(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, wide
         return decoded(plan, q, k, v, options)
     if plan.path == "softmax":
         return torch_softmax(plan, q, k, v, options)
+    if plan.path == "blocks" and blocks.serves(q, options.mask):
+        hidden = options.key_lengths, options.key_starts, plan.causal, plan.sides
+        limits = blocks.Limits.of_call(options.kind.weights, plan.scale, *hidden)
+        return blocks.attend(q, k, v, limits, options.threshold, options.mask, wide)
     allowed, bias = all_limits(plan, q, k, options)
     given = options.kind.weights, plan.scale, allowed, bias, options.threshold, options.dropout
     return reference.attend(q, k, v, *given, wide)[0]

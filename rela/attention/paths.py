@@ -4,6 +4,7 @@ decode     the fused kernel for few queries and many keys, without gradient
 fused      the fused kernels of rectifiers, forward and backward
 simplex    the fused kernels of sparsemax and entmax, forward and backward
 softmax    PyTorch's scaled_dot_product_attention, its empty rows made safe
+blocks     rectifiers on a CPU, a block of queries after the other
 reference  the equation in plain PyTorch
 """
 
@@ -99,6 +100,8 @@ def path_of(call: Call) -> str:
         return "fused" if why_not_decoded(call) is not None else "decode"
     if call.backend == "auto" and torch_softmax_serves(call):
         return "softmax"
+    if call.backend == "auto" and blocks_serve(call):
+        return "blocks"
     return "reference"
 
 
@@ -165,3 +168,15 @@ def torch_softmax_serves(call: Call) -> bool:
     if call.device == "cuda":
         return True
     return not call.limited and not (call.causal and call.queries != call.keys) and bool(call.queries != 1)
+
+
+def blocks_serve(call: Call) -> bool:
+    """Whether a call on a CPU is computed in blocks: enough scores, of a rectifier, without dropout."""
+    from rela.attention import blocks
+
+    if call.device != "cpu" or call.dropout or call.weights not in blocks.WEIGHTS:
+        return False
+    if call.mask not in (None, torch.bool) and call.weights not in blocks.ADDED_MASKS:
+        return False
+    sizes = call.queries, call.keys
+    return all(isinstance(size, int) for size in sizes) and call.queries * call.keys >= blocks.FEWEST_SCORES

@@ -32,12 +32,6 @@ SIZES = {"whole": (7, 7, 0), "one step": (1, 7, 6), "static cache": (3, 9, 2), "
 SIZES |= {"step of a static cache": (1, 9, torch.tensor(4)), "last step of a static cache": (1, 7, torch.tensor(6))}
 
 
-@pytest.fixture
-def on_a_cpu(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(intervals, "DEVICES", ("cpu",))
-
-
-@pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("size", SIZES)
@@ -84,9 +78,9 @@ def test_a_mask_of_intervals_is_that_of_transformers(
     if PADDINGS[padding] is not None:
         given["attention_mask"] = PADDINGS[padding].bool()
     config = SimpleNamespace(rela={"masks": masks})
-    wanted = hugging_face.mask_of(config=config, **given)
-    monkeypatch.setattr(intervals, "DEVICES", ("cpu",))
     got = hugging_face.mask_of(config=config, **given)
+    monkeypatch.setattr(intervals, "DEVICES", ())
+    wanted = hugging_face.mask_of(config=config, **given)
     if wanted is None or got is None:
         assert got is wanted
     else:
@@ -94,7 +88,6 @@ def test_a_mask_of_intervals_is_that_of_transformers(
         assert torch.equal(got, wanted)
 
 
-@pytest.mark.usefixtures("on_a_cpu")
 def test_what_is_no_interval_stays_dense():
     sizes = {"batch_size": 2, "q_length": 7, "kv_length": 7}
     holes = torch.tensor([[1, 0, 1, 1, 1, 1, 1], [1] * 7]).bool()
@@ -105,7 +98,6 @@ def test_what_is_no_interval_stays_dense():
         assert intervals.intervals_of(**sizes, mask_function=function) is None
 
 
-@pytest.mark.usefixtures("on_a_cpu")
 def test_a_changed_mask_is_not_taken_for_its_intervals():
     sizes = {"batch_size": 2, "q_length": 7, "kv_length": 7, "mask_function": FUNCTIONS["causal"]}
     found = intervals.intervals_of(**sizes)
@@ -141,16 +133,16 @@ def test_models_give_what_they_gave_with_a_dense_mask(family: str, monkeypatch: 
 
     true = hugging_face.intervals_on
     monkeypatch.setattr(hugging_face, "intervals_on", lambda *args: used.append(true(*args) is not None) or true(*args))
-    dense = outcome()
-    assert not any(used)
-    monkeypatch.setattr(intervals, "DEVICES", ("cpu",))
     by_intervals = outcome()
     assert any(used)
+    used.clear()
+    monkeypatch.setattr(intervals, "DEVICES", ())
+    dense = outcome()
+    assert not any(used)
     rows = slice(None) if family in ("marian", "t5") else real.bool()
     torch.testing.assert_close(by_intervals[rows], dense[rows], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize("cache", [None, "static"])
 def test_padded_generation_is_that_of_each_sentence_alone(cache: str | None):
     model = make("llama").double()
@@ -167,7 +159,6 @@ def test_padded_generation_is_that_of_each_sentence_alone(cache: str | None):
         assert torch.equal(both[row], alone[0])
 
 
-@pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize("padded", [False, True])
 def test_all_steps_over_a_static_cache_are_one_compiled_graph(padded: bool):
     """Also where the cache is full: a number that changes would be a new CUDA graph for every token."""

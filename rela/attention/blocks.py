@@ -1,0 +1,299 @@
+"""Attention of rectifiers on a CPU, one block of queries after the other: the weights never exist as a whole.
+
+A rectified weight depends on one score alone. So a block of scores is computed, rectified and multiplied by the values
+while it is in the processor's cache, and keys that no query of a block sees are not looked at. The backward pass
+computes the weights again. Blocks depend on lengths and not on the batch, so that a sentence's numbers do not, either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rela.attention import reference
+from rela.attention.masks import combine_masks
+from rela.device import is_plain_eager
+
+WEIGHTS = ("relu", "relu2", "gelu", "leaky_relu")
+ADDED_MASKS = ("relu", "relu2")
+"""The weights that are zero for a score of -inf, so that a float mask may simply be added."""
+FEWEST_SCORES = 256 * 256  # of a head: below that the reference is about as fast
+SCORES_OF_A_THREAD = 2**18  # in a block: a megabyte of float32
+ROWS = 128  # of a block, if so many have room: products of fewer rows are slower
+
+
+class Limits(NamedTuple):
+    """What is the same for all blocks of a call: the weights' name, the scale, and what hides keys."""
+
+    weights: str
+    scale: float
+    key_lengths: list[int] | None
+    key_starts: list[int] | None
+    left: int | None
+    right: int | None
+
+    @staticmethod
+    def of_call(
+        weights: str,
+        scale: float,
+        key_lengths: Tensor | None = None,
+        key_starts: Tensor | None = None,
+        causal: bool = False,
+        window: tuple[int | None, int | None] = (None, None),
+    ) -> Limits:
+        """Those of the arguments of `rela.attend`."""
+        lengths, starts = (None if x is None else x.tolist() for x in (key_lengths, key_starts))
+        left, right = window
+        return Limits(weights, scale, lengths, starts, left, 0 if causal else right)
+
+
+class Block(NamedTuple):
+    """Queries of some key heads of one sentence, and the keys that at least one of them may see."""
+
+    sentence: int
+    heads: slice
+    """Of the keys."""
+    rows: slice
+    keys: slice
+    above: int | None
+    """The diagonal, of rows and keys of the block, above which keys are hidden; None where none is."""
+    below: int | None
+    """The diagonal below which keys are hidden."""
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, limits: Limits, threshold: float | Tensor, mask: Tensor | None, wide: bool = False
+) -> Tensor:
+    """The context [B, H, T, D] of `reference.attend`, in memory as [B, T, H, D]; no dropout.
+
+    A float `mask` has no gradient here, and goes with the weights in `ADDED_MASKS`.
+    """
+    if wide:
+        q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    if isinstance(threshold, Tensor):
+        return Attention.apply(q, k, v, threshold, mask, limits)
+    kind = torch.promote_types(q.dtype, torch.float32)
+    return Attention.apply(
+        q, k, v, torch.full((q.size(1),), threshold, dtype=kind) if threshold else None, mask, limits
+    )
+
+
+def serves(q: Tensor, mask: Tensor | None) -> bool:
+    """Whether a call on the path "blocks" may be computed here: nothing looks at its operations or changes them."""
+    differentiable_mask = mask is not None and mask.requires_grad and torch.is_grad_enabled()
+    return is_plain_eager(q) and not differentiable_mask and not torch.is_autocast_enabled("cpu")
+
+
+def blocks_of(q: Tensor, k: Tensor, limits: Limits) -> Iterator[Block]:
+    """All blocks of a call in which some query sees some key."""
+    (B, H, T, _), (_, Hk, S, _) = q.shape, k.shape
+    group, room = H // Hk, SCORES_OF_A_THREAD * torch.get_num_threads()
+    together = max(1, min(Hk, room // max(ROWS * S * group, 1)))
+    rows = max(16, room // max(together * S * group, 1))
+    for b in range(B):
+        first = 0 if limits.key_starts is None else limits.key_starts[b]
+        last = S if limits.key_lengths is None else limits.key_lengths[b]
+        for h in range(0, Hk, together):
+            for t in range(0, T, rows):
+                n = min(rows, T - t)
+                position = t + S - T  # of the first query among the keys
+                begin = first if limits.left is None else max(first, position - limits.left)
+                end = last if limits.right is None else min(last, position + n + limits.right)
+                if begin >= end:
+                    continue
+                above = None if limits.right is None else position + limits.right - begin
+                below = None if limits.left is None else position - limits.left - begin
+                if above is not None and above >= end - begin - 1:
+                    above = None
+                if below is not None and below <= 1 - n:
+                    below = None
+                yield Block(b, slice(h, h + together), slice(t, t + n), slice(begin, end), above, below)
+
+
+def rows_of(x: Tensor, block: Block, group: int) -> Tensor:
+    """The rows [Hk, H/Hk · rows, D] of a block in x [B, H, T, D]; a copy where heads share keys."""
+    heads = slice(block.heads.start * group, block.heads.stop * group)
+    part = x[block.sentence, heads, block.rows]
+    return part if group == 1 else part.unflatten(0, (-1, group)).flatten(1, 2)
+
+
+def keys_of(x: Tensor, block: Block) -> Tensor:
+    """The keys [Hk, keys, D] of a block in x [B, Hk, S, D]."""
+    return x[block.sentence, block.heads, block.keys]
+
+
+def heads_of(block: Block, group: int) -> slice:
+    """The query heads of a block."""
+    return slice(block.heads.start * group, block.heads.stop * group)
+
+
+class Scores:
+    """Computes the scores of one block after the other in the same memory."""
+
+    def __init__(self, q: Tensor, k: Tensor, theta: Tensor | None, mask: Tensor | None, limits: Limits) -> None:
+        self.q, self.k, self.mask, self.limits = q * limits.scale, k, mask, limits
+        self.theta = theta
+        self.group = q.size(1) // k.size(1)
+        self.memory = q.new_empty(0)
+
+    def of(self, block: Block) -> Tensor:
+        """q kᵀ · scale + bias - θ of a block, [Hk, H/Hk · rows, keys]; what is hidden may be anything."""
+        q, k = rows_of(self.q, block, self.group), keys_of(self.k, block)
+        size = len(q), q.size(1), k.size(1)
+        count = size[0] * size[1] * size[2]
+        if self.memory.numel() < count:
+            self.memory = q.new_empty(count)
+        scores = torch.bmm(q, k.mT, out=self.memory[:count].view(size))
+        by_head = self.by_head(scores, block)
+        if self.theta is not None:
+            by_head -= self.theta[heads_of(block, self.group), None, None].view(len(q), self.group, 1, 1)
+        if self.mask is not None and self.mask.dtype != torch.bool:
+            by_head += self.mask_of(block)
+        return scores
+
+    def by_head(self, scores: Tensor, block: Block) -> Tensor:
+        """Scores as [Hk, H/Hk, rows, keys]."""
+        return scores.unflatten(1, (self.group, -1))
+
+    def mask_of(self, block: Block) -> Tensor:
+        """The mask of a block, which broadcasts to [Hk, H/Hk, rows, keys]."""
+        assert self.mask is not None
+        mask = self.mask if self.mask.dim() == 4 else self.mask[None, None]
+        mask = mask[block.sentence if mask.size(0) > 1 else 0]
+        if mask.size(0) > 1:
+            mask = mask[heads_of(block, self.group)]
+        mask = mask if mask.size(1) == 1 else mask[:, block.rows]
+        mask = mask if mask.size(2) == 1 else mask[:, :, block.keys]
+        return mask[None] if len(mask) == 1 else mask.unflatten(0, (-1, self.group))
+
+    def hide(self, x: Tensor, block: Block) -> Tensor:
+        """Weights or gradients of scores, with zeros where a query may not see a key, in place."""
+        parts = self.by_head(x, block)
+        if block.above is not None:
+            parts[..., max(block.above, 0) :].tril_(block.above - max(block.above, 0))
+        if block.below is not None:
+            columns = max(block.below + parts.size(2), 0)
+            parts[..., :columns].triu_(block.below)
+        if self.mask is not None and self.mask.dtype == torch.bool:
+            parts.masked_fill_(~self.mask_of(block), 0.0)
+        return x
+
+
+class Attention(torch.autograd.Function):
+    """The context block by block, and its gradients, for which the weights are computed again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, theta: Tensor | None, mask: Tensor | None, limits: Limits
+    ) -> Tensor:
+        ctx.save_for_backward(q, k, v, theta, mask)
+        ctx.limits = limits
+        scores = Scores(q, k, theta, mask, limits)
+        out = heads_last(q, v.size(-1))
+        for block in blocks_of(q, k, limits):
+            weights = scores.hide(rectified_(scores.of(block), limits.weights), block)
+            put(out, block, scores.group, torch.bmm, weights, keys_of(v, block))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = differentiable_gradients if torch.is_grad_enabled() else gradients_by_blocks
+        return *gradients(ctx, d_out), None, None
+
+
+def gradients_by_blocks(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    """dQ, dK, dV and dθ: dV = wᵀ dO, dS = act'(S) · dO vᵀ, dQ = dS k · scale, dK = dSᵀ q · scale, dθ = −Σ dS."""
+    q, k, v, theta, mask = ctx.saved_tensors
+    limits = ctx.limits
+    scores = Scores(q, k, theta, mask, limits)
+    group, wide = scores.group, torch.promote_types(q.dtype, torch.float32)
+    dq = heads_last(q, q.size(-1))
+    # sums over blocks, in at least float32
+    dk, dv = (torch.zeros_like(x, dtype=wide, memory_format=torch.contiguous_format) for x in (k, v))
+    d_theta = q.new_zeros(q.size(1), dtype=wide)
+    for block in blocks_of(q, k, limits):
+        queries, keys, values = rows_of(scores.q, block, group), keys_of(k, block), keys_of(v, block)
+        d_rows = rows_of(d_out, block, group)
+        weights, slope = weights_and_slope(scores.of(block), limits.weights)
+        add(dv, block, scores.hide(weights, block).mT, d_rows)
+        d_scores = slope(d_rows @ values.mT)
+        if limits.weights != "relu":  # whose slope is zero where its weight is
+            scores.hide(d_scores, block)
+        put(dq, block, group, torch.bmm, d_scores, keys)
+        add(dk, block, d_scores.mT, queries)
+        if theta is not None:
+            d_theta[heads_of(block, group)] -= scores.by_head(d_scores, block).sum((-1, -2), dtype=wide).flatten()
+    found = dq.mul_(limits.scale), dk.to(k.dtype), dv.to(v.dtype)
+    return *found, None if theta is None else d_theta.to(theta.dtype)
+
+
+def differentiable_gradients(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients through the reference, which can be differentiated again."""
+    q, k, v, theta, mask = ctx.saved_tensors
+    limits = ctx.limits
+    bounds = (None if x is None else torch.tensor(x) for x in (limits.key_lengths, limits.key_starts))
+    lengths, starts = bounds
+    window = limits.left, limits.right
+    allowed, bias = combine_masks(mask, lengths, False, q.size(2), k.size(2), q.device, starts, window)
+    inputs = [x for x, wanted in zip((q, k, v, theta), ctx.needs_input_grad, strict=False) if wanted]
+    out, _ = reference.attend(
+        q, k, v, limits.weights, limits.scale, allowed, bias, 0.0 if theta is None else theta, 0.0
+    )
+    found = iter(torch.autograd.grad(out, inputs, d_out, create_graph=True))
+    return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad[:4])
+
+
+def heads_last(q: Tensor, size: int) -> Tensor:
+    """Zeros [B, H, T, size] that lie in memory as [B, T, H, size], so that merging the heads is a view."""
+    B, H, T, _ = q.shape
+    return q.new_zeros(B, T, H, size).transpose(1, 2)
+
+
+def put(out: Tensor, block: Block, group: int, product: Callable[..., Tensor], a: Tensor, b: Tensor) -> None:
+    """Write the product of a [Hk, H/Hk · rows, keys] and b [Hk, keys, D] where the block's queries lie in `out`."""
+    place = out[block.sentence, heads_of(block, group), block.rows]
+    if group == 1:
+        product(a, b, out=place)
+    else:
+        place.copy_(product(a, b).unflatten(1, (group, -1)).flatten(0, 1))
+
+
+def add(total: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
+    """Add the product of a [Hk, keys, rows] and b [Hk, rows, D] where the block's keys lie in `total`."""
+    place = keys_of(total, block)
+    if place.dtype == a.dtype:
+        torch.baddbmm(place, a, b, out=place)
+    else:
+        place += a @ b
+
+
+def rectified_(scores: Tensor, weights: str) -> Tensor:
+    """The weights of scores, in their place where that is possible."""
+    match weights:
+        case "relu":
+            return scores.relu_()
+        case "relu2":
+            return scores.relu_().square_()
+        case "gelu":
+            return F.gelu(scores)
+    return F.leaky_relu_(scores)
+
+
+def weights_and_slope(scores: Tensor, weights: str) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The weights of scores, and a function from their gradient to that of the scores."""
+    aten = torch.ops.aten
+    match weights:
+        case "relu":
+            weight = scores.relu_()
+            return weight, lambda d_weight: aten.threshold_backward(d_weight, weight, 0)
+        case "relu2":
+            root = scores.relu_()
+            return root.square(), lambda d_weight: d_weight.mul_(root).mul_(2)
+        case "gelu":
+            return F.gelu(scores), lambda d_weight: aten.gelu_backward(d_weight, scores)
+    return F.leaky_relu(scores), lambda d_weight: aten.leaky_relu_backward(d_weight, scores, 0.01, False)
