@@ -35,6 +35,7 @@ SUITES = {
     "explorer/test_browser.py": "the scripts under rela/explorer/static",
     "kernels/attention/test_gpu.py": "kernels on a GPU",
     "kernels/attention/test_packed.py": "packed sequences through every kernel of the folder",
+    "kernels/attention/test_saved_tensors.py": "saved tensors that a hook lays out anew, in every backward pass",
     "kernels/hopper/test_compile_ahead.py": "the Hopper kernels compiled without a GPU",
     "kernels/hopper/test_emulation.py": "the Hopper kernels' code run in plain Python",
     "kernels/hopper/test_gpu.py": "the Hopper kernels on a GPU",

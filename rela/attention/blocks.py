@@ -21,8 +21,9 @@ from rela.device import is_plain_eager
 WEIGHTS = ("relu", "relu2", "gelu", "leaky_relu")
 ADDED_MASKS = ("relu", "relu2")
 """The weights that are zero for a score of -inf, so that a float mask may simply be added."""
-FEWEST_SCORES = 256 * 256  # of a head: below that the reference is about as fast
-SCORES_OF_A_THREAD = 2**18  # in a block: a megabyte of float32
+FEWEST_SCORES = 128 * 128  # of a head: below that the reference is about as fast
+FEWEST_SCORES_OF_16_BITS = 512 * 512
+BYTES_OF_A_THREAD = 2**21  # of the scores of a block
 ROWS = 128  # of a block, if so many have room: products of fewer rows are slower
 
 
@@ -92,7 +93,7 @@ def serves(q: Tensor, mask: Tensor | None) -> bool:
 def blocks_of(q: Tensor, k: Tensor, limits: Limits) -> Iterator[Block]:
     """All blocks of a call in which some query sees some key."""
     (B, H, T, _), (_, Hk, S, _) = q.shape, k.shape
-    group, room = H // Hk, SCORES_OF_A_THREAD * torch.get_num_threads()
+    group, room = H // Hk, BYTES_OF_A_THREAD * torch.get_num_threads() // q.element_size()
     together = max(1, min(Hk, room // max(ROWS * S * group, 1)))
     rows = max(16, room // max(together * S * group, 1))
     for b in range(B):

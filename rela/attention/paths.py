@@ -178,5 +178,7 @@ def blocks_serve(call: Call) -> bool:
         return False
     if call.mask not in (None, torch.bool) and call.weights not in blocks.ADDED_MASKS:
         return False
-    sizes = call.queries, call.keys
-    return all(isinstance(size, int) for size in sizes) and call.queries * call.keys >= blocks.FEWEST_SCORES
+    if not isinstance(call.queries, int) or not isinstance(call.keys, int):
+        return False
+    wide = call.dtype in (torch.float32, torch.float64)
+    return call.queries * call.keys >= (blocks.FEWEST_SCORES if wide else blocks.FEWEST_SCORES_OF_16_BITS)

@@ -17,7 +17,7 @@ from rela.attention.plans import PLANS
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few queries, and for every size."""
-    monkeypatch.setattr(blocks, "SCORES_OF_A_THREAD", 256)
+    monkeypatch.setattr(blocks, "BYTES_OF_A_THREAD", 2048)
     monkeypatch.setattr(blocks, "ROWS", 4)
     monkeypatch.setattr(blocks, "FEWEST_SCORES", 1)
     PLANS.clear()
@@ -108,8 +108,8 @@ def test_gradients_and_second_derivatives(kind: str, small_blocks: None, compute
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_blocks_are_as_exact_as_the_reference(dtype: torch.dtype, computed: list[int]):
     torch.manual_seed(0)
-    inputs = [torch.randn(2, 300, 3, 20, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
-    d_out = torch.randn(2, 3, 300, 20, dtype=dtype)
+    inputs = [torch.randn(2, 530, 3, 20, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+    d_out = torch.randn(2, 3, 530, 20, dtype=dtype)
 
     def run(backend: str, *tensors: Tensor) -> list[Tensor]:
         tensors = tuple(x.detach().requires_grad_() for x in tensors)
@@ -146,7 +146,7 @@ def test_the_weights_never_exist_as_a_whole(monkeypatch: pytest.MonkeyPatch, com
     x = torch.randn(1, 4, 2048, 8, requires_grad=True)
     rela.attend(x, x, x).sum().backward()
     assert computed
-    assert max(made) <= blocks.SCORES_OF_A_THREAD * torch.get_num_threads() < 4 * 2048**2
+    assert 4 * max(made) <= blocks.BYTES_OF_A_THREAD * torch.get_num_threads() < 4 * 4 * 2048**2
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")
