@@ -279,6 +279,7 @@ def forward(
         # Another part of its model was given, and shares its configuration.
         return softmax(module, query, key, value, attention_mask, scaling, dropout, is_causal, **others)
     ours = ours.itself()
+    query, key, value = of_one_type(query, key, value)
     queries, keys = query.size(2), key.size(2)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and queries > 1  # as for SDPA: a mask says all
@@ -307,6 +308,18 @@ def forward(
     wide = query.dtype == torch.float16 and ours.norm is not None and not ours.kind.is_distribution
     context = attend_normalised(query, key, value, options, ours.norm, wide, merged=False)
     return context, weights_of(query, key, options) if looks_at_weights else None
+
+
+def of_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Queries, keys and values as they are, or in autocast's type where it has left them in several.
+
+    It leaves rotated queries and keys in float32, the type of a model's positions, beside values of half precision.
+    PyTorch's own attention would cast all three.
+    """
+    kind = tensors[0].device.type
+    if len({x.dtype for x in tensors}) == 1 or not torch.is_autocast_enabled(kind):
+        return tensors
+    return tuple(x.to(torch.get_autocast_dtype(kind)) for x in tensors)
 
 
 def weights_of(query: Tensor, key: Tensor, options: Options) -> Tensor:

@@ -37,6 +37,22 @@ def attached_parameters(model: Any) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in model.named_parameters() if f"{ATTACHED}." in name}
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", ["llama", "deepseek_v3", "gpt2"])
+def test_autocast_takes_what_rotary_positions_leave_in_float32(name: str, compiled: bool):
+    """Values are in half precision beside them; a cache, which casts them, is what `Trainer` goes without."""
+    theirs: Any = make(name, attn_implementation="sdpa")
+    ours: Any = make(name)
+    rela.replace_attention(ours, "softmax")
+    call = torch.compile(ours, backend="eager", fullgraph=name == "llama") if compiled else ours
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, wanted = (model(input_ids=IDS, use_cache=False).logits for model in (call, theirs))
+    assert found.dtype == wanted.dtype
+    torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05 * wanted.abs().max().item())
+    found.float().square().mean().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in ours.parameters() if parameter.grad is not None)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.utils.data")
 def test_the_trainer_trains_and_saves_norms_and_thresholds(tmp_path: Path):
     pytest.importorskip("accelerate")
