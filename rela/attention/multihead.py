@@ -372,8 +372,9 @@ class MultiheadAttention(nn.Module):
         """The keys and values that add_bias_kv and add_zero_attn put behind the real ones, or None."""
         keys, values = [], []
         if self.bias_k is not None and self.bias_v is not None:
-            keys.append(self.split(self.bias_k, self.num_kv_heads).expand(k.size(0), -1, -1, -1))
-            values.append(self.split(self.bias_v, self.num_kv_heads).expand(k.size(0), -1, -1, -1))
+            # in the type of the real ones: under autocast that is not the parameters'
+            keys.append(self.split(self.bias_k.to(k.dtype), self.num_kv_heads).expand(k.size(0), -1, -1, -1))
+            values.append(self.split(self.bias_v.to(v.dtype), self.num_kv_heads).expand(k.size(0), -1, -1, -1))
         if self.add_zero_attn:
             keys.append(k.new_zeros(k.size(0), k.size(1), 1, k.size(3)))
             values.append(v.new_zeros(v.size(0), v.size(1), 1, v.size(3)))

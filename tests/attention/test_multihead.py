@@ -171,6 +171,21 @@ def test_is_causal_beside_a_mask_that_begins_with_the_keys(queries: int, keys: i
         assert_close(ours(q, k, k, **call), theirs(q, k, k, **call), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("kind", ["softmax", "rela-g"])
+def test_autocast_takes_appended_keys(kind: str, need_weights: bool):
+    """Their parameters stay in float32 beside projected keys of half precision."""
+    module = rela.MultiheadAttention(16, 4, kind=kind, add_bias_kv=True, add_zero_attn=True, batch_first=True)
+    x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
+    wanted, _ = module(x, x, x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = module(x, x, x, need_weights=need_weights)
+    assert found.dtype == torch.bfloat16
+    assert_close(found.float(), wanted, rtol=0.05, atol=0.05)
+    found.float().sum().backward()
+    assert module.bias_k.grad.dtype == torch.float32
+
+
 def test_float32_agrees_to_its_rounding():
     """Each output sums C products of numbers of order one: the two may differ by a few roundings of that sum."""
     theirs, ours = twins(dtype=torch.float32)
