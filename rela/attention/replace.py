@@ -82,13 +82,14 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
         raise TypeError(f"module is a {type(module).__name__}; wanted a torch.nn.Module")
     if isinstance(module, nn.MultiheadAttention):
         new = from_torch(module, kind, **options)
-        return Replacement(new, ("",), kind, added=added_parameters(module, new), put_back=lambda: module)
+        their_own = added_parameters(module, new)
+        return Replacement(new, ("",), kind, added=their_own, put_back=lambda: as_trained(module, new))
     locations = torch_attentions(module, only)
     # All are made before the first is put in place, so that an error leaves the model as it was; one attention
     # used in two places stays one.
     hugging_face = any(is_hugging_face(part) for part in module.modules())
     attached = make_attached(module, kind_of(kind), only, **options) if hugging_face else {}
-    exchanged: dict[nn.Module, MultiheadAttention] = {}
+    exchanged: dict[nn.MultiheadAttention, MultiheadAttention] = {}
     for path, _, _, child in locations:
         if child not in exchanged:
             exchanged[child] = from_torch(child, kind, path, **options)
@@ -145,7 +146,7 @@ def forwards_of(module: nn.Module, target_sparsity: float | None = None, **other
 def put_in_place(
     module: nn.Module,
     locations: list[Location],
-    exchanged: Mapping[nn.Module, nn.Module],
+    exchanged: Mapping[nn.MultiheadAttention, MultiheadAttention],
 ) -> Callable[[], None]:
     """Exchange the children at `locations`; the function returned puts the old ones back."""
     for _, parent, name, child in locations:
@@ -156,8 +157,10 @@ def put_in_place(
         part.enable_nested_tensor = part.use_nested_tensor = False  # nested tensors are for torch's own fused layer
 
     def undo() -> None:
+        for path, _, _, child in locations:
+            check_plain(child, exchanged[child], path)
         for _, parent, name, child in locations:
-            setattr(parent, name, child.train(exchanged[child].training))
+            setattr(parent, name, as_trained(child, exchanged[child]))
         for part, enabled, used in nested:
             part.enable_nested_tensor, part.use_nested_tensor = enabled, used
 
@@ -204,6 +207,34 @@ def from_torch(
     for name in HOOKS:
         setattr(new, name, getattr(old, name))
     return new.train(old.training)
+
+
+def as_trained(old: nn.MultiheadAttention, new: MultiheadAttention, path: str = "module") -> nn.MultiheadAttention:
+    """`old` with the projections and the mode of `new`.
+
+    They have held the same objects since the exchange, unless somebody gave `new` others: a state dict that is
+    assigned, memory for what was made on no device.
+    """
+    check_plain(old, new, path)
+    for name in own_parameters(old):
+        setattr(old, name, new._parameters[name])
+    old._modules["out_proj"] = new.out_proj
+    return old.train(new.training)
+
+
+def check_plain(old: nn.MultiheadAttention, new: MultiheadAttention, path: str) -> None:
+    """Refuse projections that PyTorch's attention could not take back: pruned, parametrised, adapted, quantised."""
+    for name in own_parameters(old):
+        if name not in new._parameters:
+            raise ValueError(f"{path}.{name} is computed from other parameters; wanted a plain one, to put it back")
+    if not isinstance(new.out_proj, nn.Linear):
+        came = type(new.out_proj).__name__
+        raise ValueError(f"{path}.out_proj is a {came}; wanted a torch.nn.Linear, to put it back")
+
+
+def own_parameters(module: nn.Module) -> list[str]:
+    """The names of the parameters that a module itself holds."""
+    return [name for name, _ in module.named_parameters(recurse=False)]
 
 
 def added_parameters(old: nn.Module, new: nn.Module) -> tuple[nn.Parameter, ...]:

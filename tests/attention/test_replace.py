@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
+from torch.nn.utils.parametrize import remove_parametrizations
 from torch.testing import assert_close
 
 import rela
@@ -333,3 +335,44 @@ def test_undo_puts_everything_back():
     assert replaced.undo() is model, "a second time changes nothing"
     alone = nn.MultiheadAttention(C, H)
     assert rela.replace_attention(alone).undo() is alone
+
+
+def test_undo_keeps_parameters_that_took_the_place_of_the_old():
+    """Of a state dict that is assigned, and of a model that was made on no device."""
+    model = transformer(bias=False).eval()
+    replaced = rela.replace_attention(model, "softmax")
+    generator = torch.Generator().manual_seed(3)
+    state = {
+        name: 0.2 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        for name, value in model.state_dict().items()
+    }
+    model.load_state_dict(state, assign=True)
+    wanted = run(model)
+    assert_close(run(replaced.undo()), wanted, **CLOSE)
+    with torch.device("meta"):
+        empty = transformer(bias=False).eval()
+    replaced = rela.replace_attention(empty, "softmax")
+    empty.to_empty(device="cpu").load_state_dict(state)
+    assert_close(run(replaced.undo()), wanted, **CLOSE)
+    alone = nn.MultiheadAttention(C, H)
+    replaced = rela.replace_attention(alone)
+    replaced.module.eval().load_state_dict(replaced.module.state_dict(), assign=True)
+    assert not replaced.undo().training
+    assert alone.in_proj_weight is replaced.module.in_proj_weight
+
+
+def test_undo_refuses_what_torch_would_compute_otherwise():
+    model = transformer()
+    replaced = rela.replace_attention(model, "softmax")
+    attention = model.encoder.layers[1].self_attn
+    parametrizations.weight_norm(attention, "in_proj_weight")
+    with pytest.raises(ValueError, match=r"encoder\.layers\.1\.self_attn\.in_proj_weight is computed from other"):
+        replaced.undo()
+    assert isinstance(model.encoder.layers[0].self_attn, rela.MultiheadAttention)
+    remove_parametrizations(attention, "in_proj_weight")
+    attention.out_proj = nn.Sequential(attention.out_proj)
+    with pytest.raises(ValueError, match=r"out_proj is a Sequential; wanted a torch\.nn\.Linear"):
+        replaced.undo()
+    attention.out_proj = attention.out_proj[0]
+    wanted = run(model)
+    assert_close(run(replaced.undo()), wanted, **CLOSE)
