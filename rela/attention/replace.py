@@ -181,7 +181,8 @@ def from_torch(
     """A MultiheadAttention of `kind` that shares the projections and hooks of `old`; `path` names it in errors."""
     if options.get("num_kv_heads") not in (None, old.num_heads):
         raise ValueError(f"num_kv_heads is {options['num_kv_heads']}; wanted {old.num_heads}, to keep the projections")
-    if type(old).forward is not nn.MultiheadAttention.forward:
+    # On the module itself: what a user put there, or accelerate, which brings offloaded parameters before a forward.
+    if type(old).forward is not nn.MultiheadAttention.forward or "forward" in vars(old):
         raise ValueError(f"{path} is a {type(old).__name__} with its own forward; wanted a plain {TORCH}")
     new = MultiheadAttention(
         old.embed_dim,

@@ -318,6 +318,10 @@ def test_a_forward_of_its_own_is_refused():
     with pytest.raises(ValueError, match=r"1 is a Louder with its own forward; wanted a plain torch\.nn\.Multi"):
         rela.replace_attention(model)
     assert type(model[0]) is nn.MultiheadAttention
+    model = nn.ModuleList([nn.MultiheadAttention(C, H)])
+    model[0].forward = lambda *inputs, **options: Louder.forward(model[0], *inputs, **options)
+    with pytest.raises(ValueError, match="0 is a MultiheadAttention with its own forward"):
+        rela.replace_attention(model)
 
 
 def test_undo_puts_everything_back():
