@@ -17,6 +17,8 @@ from rela.attention.pretrained import configure, register_transformers
 from rela.attention.sparsity import sum_penalties
 
 TORCH = "torch.nn.MultiheadAttention"
+DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
+"""Classes of modules that keep the parameters of a model alike in all processes: those it had when it was wrapped."""
 Location = tuple[str, nn.Module, str, nn.MultiheadAttention]
 """An attention of PyTorch inside a model: its whole name, its parent, its name there, itself."""
 # Shared by the old and the new module, so that a handle got from the old removes its hook from both.
@@ -96,6 +98,9 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     if not locations and not attached:
         missing = "leaves no attention to the interface of transformers" if hugging_face else f"holds no {TORCH}"
         raise ValueError(f"{type(module).__name__} {missing} to replace")
+    added = [parameter for new in attached.values() for parameter in new.parameters()]
+    added += [parameter for old, new in exchanged.items() for parameter in added_parameters(old, new)]
+    check_not_distributed(module, added)
     names = (*attached, *(path for path, *_ in locations))
     left = not_exchanged(module, {*names, *attentions(module)}) if hugging_face else {}
     undone: list[Callable[[], object]] = []
@@ -117,12 +122,21 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
         return module
 
     what = " or ".join(sorted({*classes.values(), *([TORCH] if locations else [])}))
-    added = [parameter for new in attached.values() for parameter in new.parameters()]
-    added += [parameter for old, new in exchanged.items() for parameter in added_parameters(old, new)]
     replacement = Replacement(module, names, kind, what, left, tuple(added), put_back)
     if left:
         warnings.warn(f"rela.replace_attention left {replacement.what_is_left()}", stacklevel=2)
     return replacement
+
+
+def check_not_distributed(module: nn.Module, added: Collection[nn.Parameter]) -> None:
+    """Refuse new parameters where a model already averages its gradients over processes: it would leave them out."""
+    for part in module.modules() if added else ():
+        # By name: FSDP2 gives a module a class of its own, and to import these packages takes a second.
+        if any(cls.__name__ in DISTRIBUTED for cls in type(part).__mro__):
+            raise ValueError(
+                f"module holds a {type(part).__name__}, which would not average the gradients of new norms and "
+                "thresholds over processes; wanted the exchange to come first"
+            )
 
 
 def torch_attentions(module: nn.Module, only: Collection[str] | None) -> list[Location]:

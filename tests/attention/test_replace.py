@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.utils import parametrizations
 from torch.nn.utils.parametrize import remove_parametrizations
 from torch.testing import assert_close
@@ -380,3 +384,20 @@ def test_undo_refuses_what_torch_would_compute_otherwise():
     attention.out_proj = attention.out_proj[0]
     wanted = run(model)
     assert_close(run(replaced.undo()), wanted, **CLOSE)
+
+
+def test_a_model_that_averages_gradients_is_refused():
+    """Its new norms would differ from process to process, without an error."""
+    with tempfile.TemporaryDirectory() as folder:
+        distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        try:
+            model = nn.ModuleDict({"inner": nn.parallel.DistributedDataParallel(transformer())})
+            with pytest.raises(ValueError, match="module holds a DistributedDataParallel, which would not average"):
+                rela.replace_attention(model, "rela-g")
+            assert type(model.inner.module.encoder.layers[0].self_attn) is nn.MultiheadAttention
+            assert not rela.replace_attention(model, "relu").added, "nothing that could differ"
+            sharded = fully_shard(transformer(), mesh=init_device_mesh("cpu", (1,)))
+            with pytest.raises(ValueError, match="module holds a FSDPTransformer, which would not"):
+                rela.replace_attention(sharded, "rela-g")
+        finally:
+            distributed.destroy_process_group()
