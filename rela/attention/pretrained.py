@@ -76,6 +76,16 @@ def initialising_ours(original: Callable[..., None]) -> Callable[..., None]:
     return initialise
 
 
+def keep_values(model: nn.Module) -> None:
+    """Tell `transformers` that the norms and thresholds of an exchange have their values.
+
+    Else a model made around this one, as `EncoderDecoderModel` is, would begin them anew. Those on no device have none.
+    """
+    for part in model.modules():
+        if isinstance(part, (Attached, RMSNorm)) and not any(parameter.is_meta for parameter in part.parameters()):
+            part._is_hf_initialized = True  # type: ignore[assignment]
+
+
 def exchange_as_configured(model: Any) -> None:
     """Exchange the attentions of a model just built, where its configuration says so and it is not done yet."""
     from rela.attention.replace import exchange

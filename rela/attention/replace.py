@@ -13,7 +13,7 @@ from torch import nn
 from rela.attention.hugging_face import attach, attentions, check_last, is_hugging_face, make_attached, not_exchanged
 from rela.attention.kinds import Kind, kind_of, name_of
 from rela.attention.multihead import MultiheadAttention
-from rela.attention.pretrained import configure, register_transformers
+from rela.attention.pretrained import configure, keep_values, register_transformers
 from rela.attention.sparsity import sum_penalties
 
 TORCH = "torch.nn.MultiheadAttention"
@@ -75,7 +75,9 @@ def replace_attention(module: nn.Module, kind: str | Kind = "rela-g", **options:
     `nn.MultiheadAttention`, the new one is `.module` of the answer. Parameters stay the same objects. ReLA is a drop-in
     by shape, not by function: a model trained with softmax must be trained on after the exchange.
     """
-    return exchange(module, kind, None, **options)
+    replacement = exchange(module, kind, None, **options)
+    keep_values(replacement.module)
+    return replacement
 
 
 def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, **options: Any) -> Replacement:

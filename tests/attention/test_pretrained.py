@@ -174,6 +174,22 @@ def test_softmax_weights_under_a_configuration_of_ours_get_new_norms(name: str, 
             assert torch.equal(found, parameter), key
 
 
+def test_a_model_made_of_trained_parts_keeps_their_norms(tmp_path: Path):
+    """`transformers` initialises in it what it does not know to have values."""
+    reader, writer = make("bert"), make("bert-decoder", add_cross_attention=True)
+    for part in (reader, writer):
+        rela.replace_attention(part, "rela-g", threshold="learned")
+        train_a_little(part)
+    trained = {**{f"encoder.{name}": value.clone() for name, value in reader.state_dict().items()}}
+    trained |= {f"decoder.{name}": value.clone() for name, value in writer.state_dict().items()}
+    model = transformers.EncoderDecoderModel(encoder=reader, decoder=writer).eval()
+    state = model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in trained.items())
+    wanted = run(model)
+    model.save_pretrained(tmp_path)
+    torch.testing.assert_close(run(type(model).from_pretrained(tmp_path)), wanted)
+
+
 def test_other_models_are_left_alone():
     rela.register_transformers()
     rela.register_transformers()
