@@ -126,7 +126,7 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     what = " or ".join(sorted({*classes.values(), *([TORCH] if locations else [])}))
     replacement = Replacement(module, names, kind, what, left, tuple(added), put_back)
     if left:
-        warnings.warn(f"rela.replace_attention left {replacement.what_is_left()}", stacklevel=2)
+        warnings.warn(f"rela.replace_attention left {replacement.what_is_left()}", stacklevel=3)
     return replacement
 
 

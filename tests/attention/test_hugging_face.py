@@ -254,8 +254,11 @@ def test_both_kinds_of_attention_in_one_model_are_exchanged(name: str):
     ],
 )
 def test_what_is_left_is_named_with_the_reason(name: str, left: list[str]):
-    with pytest.warns(UserWarning, match=f"rela.replace_attention left {left[0]}.* does not use the attention interf"):
+    with pytest.warns(
+        UserWarning, match=f"rela.replace_attention left {left[0]}.* does not use the attention interf"
+    ) as caught:
         replaced = rela.replace_attention(family(name), "rela-g")
+    assert caught[0].filename == __file__, "the line that asked for the exchange"
     assert list(replaced.left) == left
     assert all("does not use the attention interface" in reason for reason in replaced.left.values())
     assert f"left as they were: {left[0]} (" in str(replaced)
