@@ -102,8 +102,23 @@ def exchange_as_configured(model: Any) -> None:
             only = {*only, *(name.removeprefix(f"{model.base_model_prefix}.") for name in only)}
         if waiting if only is None else waiting & only:
             exchange(model, only=only, **{name: part[name] for name in OPTIONS})
+    if saved.get("names") is not None:
+        leave_others(model)
     # What the last exchange wrote is not all, and the model around this one has to know.
     model.config.rela |= {name: saved[name] for name in (*OPTIONS, *WHICH) if name in saved}
+
+
+def leave_others(model: nn.Module) -> None:
+    """Give the parts of a model of which nothing was exchanged, and that share no configuration, their own attention.
+
+    `transformers` gives the implementation that a configuration names to every configuration inside it.
+    """
+    parts: list[Any] = [part for part in model.modules() if is_hugging_face(part)]
+    for part in parts:
+        inside: list[Any] = [part, *attentions(part).values()]
+        for config in [one.config for one in inside if getattr(one, "config", None) is not None]:
+            if config._attn_implementation == IMPLEMENTATION and getattr(config, "rela", None) is None:
+                config._attn_implementation_internal = part.get_correct_attn_implementation(None)
 
 
 def name_exchanged(model: Any) -> None:

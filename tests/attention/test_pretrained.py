@@ -109,6 +109,32 @@ def test_parts_of_other_kinds_come_back_as_they_were(name: str, tmp_path: Path):
     assert torch.equal(run(type(model).from_pretrained(tmp_path / "second")), wanted)
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("name", "part"), [("pair", "encoder"), ("pair", "decoder"), ("clip", "text_model"), ("clip", "vision_model")]
+)
+def test_parts_with_their_own_configuration_come_back_alone(name: str, part: str, before: bool, tmp_path: Path):
+    """The rest computes softmax, with PyTorch's kernels; a model may be made of a part that was exchanged before."""
+    pixels = {"pixel_values": torch.ones(2, 3, 8, 8)} if name == "clip" else {"decoder_input_ids": IDS}
+
+    def run(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            return model(input_ids=IDS, **pixels)[0]
+
+    model = pair() if name == "pair" else make(name)
+    names = rela.replace_attention(getattr(model, part), "rela-g").names
+    if before and name == "pair":
+        model = type(model)(encoder=model.encoder, decoder=model.decoder).eval()
+    wanted = run(model)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path).eval()
+    exchanged = [name for name, attention in attentions(loaded).items() if hasattr(attention, ATTACHED)]
+    assert exchanged == [f"{part}.{name}" for name in names]
+    torch.testing.assert_close(run(loaded), wanted)
+    others = {attention.config._attn_implementation for attention in attentions(loaded).values()} - {"rela"}
+    assert others == {"sdpa"}
+
+
 def test_a_model_is_saved_with_the_attention_chosen_last(tmp_path: Path):
     model = make("llama")
     softmax = run(model)
