@@ -8,7 +8,8 @@ from such a configuration gets its attentions exchanged before its weights are l
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -51,8 +52,8 @@ def register_transformers() -> None:
 
     @functools.wraps(original_save)
     def save_pretrained(model: Any, *arguments: Any, **options: Any) -> Any:
-        name_exchanged(model)
-        return original_save(model, *arguments, **options)
+        with named_as_exchanged(model):
+            return original_save(model, *arguments, **options)
 
     post_init.exchanges_attention = True  # type: ignore[attr-defined]
     PreTrainedModel.post_init, PreTrainedModel.save_pretrained = post_init, save_pretrained
@@ -91,7 +92,12 @@ def exchange_as_configured(model: Any) -> None:
     from rela.attention.replace import exchange
 
     saved = getattr(model.config, "rela", None)
-    if saved is None or model.config._attn_implementation != IMPLEMENTATION:
+    if saved is None:
+        return
+    if model.config._attn_implementation != IMPLEMENTATION:
+        # Built for another attention: ours, chosen later, would find nothing to compute, and must not be taken for what
+        # was left of a model that was exchanged in part.
+        forget(model.config)
         return
     model.config.attn_implementation = IMPLEMENTATION  # a configuration does not keep what it was read from
     waiting = {name for name, attention in attentions(model).items() if not hasattr(attention, ATTACHED)}
@@ -121,6 +127,25 @@ def leave_others(model: nn.Module) -> None:
                 config._attn_implementation_internal = part.get_correct_attn_implementation(None)
 
 
+def forget(config: Any) -> dict[str, Any]:
+    """Remove from a configuration what an exchange wrote to it; the answer is what that was."""
+    return {name: vars(config).pop(name) for name in WRITTEN if name in vars(config)}
+
+
+@contextmanager
+def named_as_exchanged(model: Any) -> Iterator[None]:
+    """Within this, the configuration of a model says what its attentions compute."""
+    name_exchanged(model)
+    ours = any(isinstance(part, (Attached, MultiheadAttention)) for part in model.modules())
+    # Another model was exchanged, and this one shares its configuration.
+    hidden = [] if ours else [(config, forget(config)) for config in configurations([model])]
+    try:
+        yield
+    finally:
+        for config, written in hidden:
+            vars(config).update(written)
+
+
 def name_exchanged(model: Any) -> None:
     """Write to the configuration of a model what its attentions compute, and which where they are not all alike."""
     looking: dict[str, Any] = {**attentions(model)}
@@ -134,7 +159,8 @@ def name_exchanged(model: Any) -> None:
             vars(config).pop("attn_implementation", None)  # another was chosen since
     if not exchanged:
         return
-    masks = next(looking[name].config.rela["masks"] for name in exchanged)
+    known = [getattr(looking[name].config, "rela", None) for name in exchanged]
+    masks = next((written["masks"] for written in known if written is not None), "boolean")
     whole = exchanged.keys() == looking.keys() and not any(
         isinstance(part, nn.MultiheadAttention) for part in model.modules()
     )
@@ -185,7 +211,7 @@ def configure(
     written = [config.rela for config in configs]
 
     def check_last() -> None:
-        if any(vars(config).get("rela") is not mine for config, mine in zip(configs, written, strict=True)):
+        if any(vars(config).get("rela", mine) is not mine for config, mine in zip(configs, written, strict=True)):
             raise ValueError(
                 "another part of this model was exchanged later, and shares its configuration; wanted that exchange to "
                 "be undone first, and each once"

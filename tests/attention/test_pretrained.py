@@ -232,6 +232,50 @@ def test_softmax_is_to_be_had_by_asking_for_it(tmp_path: Path):
     assert torch.equal(run(loaded), wanted)
 
 
+def test_softmax_that_was_asked_for_is_not_ours_later(tmp_path: Path):
+    """The weights are there without the norms: ours is refused until `replace_attention` is called."""
+    model = make("llama")
+    rela.replace_attention(model, "rela-g")
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path, attn_implementation="sdpa")
+    loaded.set_attn_implementation("rela")
+    with pytest.raises(ValueError, match=r"this LlamaAttention was not given to rela\.replace_attention"):
+        run(loaded)
+    loaded.set_attn_implementation("sdpa")
+    wanted = run(loaded)
+    replaced = rela.replace_attention(loaded, "relu")
+    exchanged = run(loaded)
+    loaded.set_attn_implementation("sdpa")
+    other = type(model)(loaded.config).eval()  # shares that configuration
+    assert not any(hasattr(attention, ATTACHED) for attention in attentions(other).values())
+    loaded.set_attn_implementation("rela")
+    assert torch.equal(run(loaded), exchanged)
+    torch.testing.assert_close(run(replaced.undo()), wanted)
+    rela.replace_attention(loaded, "relu")
+    loaded.set_attn_implementation("sdpa")
+    type(model)(loaded.config)
+    loaded.set_attn_implementation("rela")
+    loaded.save_pretrained(tmp_path)
+    torch.testing.assert_close(run(type(model).from_pretrained(tmp_path)), exchanged)
+
+
+def test_a_teacher_of_the_same_configuration_is_saved_as_softmax(tmp_path: Path):
+    """`transformers` does not copy a configuration: what one model's exchange wrote is seen by the other."""
+    teacher = make("llama")
+    student = type(teacher)(teacher.config).eval()
+    wanted = run(teacher)
+    rela.replace_attention(student, "rela-g")
+    exchanged = run(student)
+    teacher.save_pretrained(tmp_path / "teacher")
+    assert "rela" not in (tmp_path / "teacher" / "config.json").read_text()
+    loaded, report = type(teacher).from_pretrained(tmp_path / "teacher", output_loading_info=True)
+    assert not report["missing_keys"]
+    torch.testing.assert_close(run(loaded), wanted)
+    assert torch.equal(run(student), exchanged)
+    student.save_pretrained(tmp_path / "student")
+    torch.testing.assert_close(run(type(student).from_pretrained(tmp_path / "student")), exchanged)
+
+
 def test_without_rela_loading_is_an_error(tmp_path: Path):
     """In a process that never heard of us: no softmax in its place."""
     model = make("llama")
