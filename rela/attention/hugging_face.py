@@ -87,6 +87,13 @@ class Attached(nn.Module):
         # The penalty belongs to one forward and its graph, neither of which can be copied or stored.
         return {**super().__getstate__(), "penalty": None, "open_forwards": 0}
 
+    def __setstate__(self, state: dict) -> None:
+        """A pickled model may come to a process in which `transformers` does not know our attention yet."""
+        from rela.attention.pretrained import register_transformers
+
+        super().__setstate__(state)
+        register_transformers()
+
 
 def is_hugging_face(module: nn.Module) -> bool:
     """Whether a module is a model of `transformers` whose attention can be chosen, told without importing that."""

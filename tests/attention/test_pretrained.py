@@ -290,6 +290,20 @@ def test_without_rela_loading_is_an_error(tmp_path: Path):
     assert 'attn_implementation="rela"` is not supported' in process.stderr
 
 
+def test_a_pickled_model_runs_in_another_process(tmp_path: Path):
+    """`torch.save` of a whole model, a process that is spawned: nobody imports rela there."""
+    model = make("llama")
+    rela.replace_attention(model, "rela-g")
+    torch.save((model, IDS, run(model)), tmp_path / "model.pt")
+    code = (
+        "import torch; torch.set_num_threads(1)\n"
+        f"model, ids, wanted = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=False)\n"
+        "with torch.no_grad(): torch.testing.assert_close(model(input_ids=ids)[0], wanted)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+
+
 def test_an_undone_exchange_is_saved_as_what_it_was(tmp_path: Path):
     model = make("t5")
     before, wanted = model.config.to_dict(), run(model)
