@@ -31,6 +31,9 @@ FOREIGN = {
 }
 """What some models' attention also does, and ours does not: as an argument, and as a module's attribute."""
 
+SOFTMAX = Kind("softmax", "none")
+COLLECTOR: Any = None
+"""Where `transformers` keeps what it records of a forward, in releases that record it by hooks."""
 HIDDEN = -50.0
 """A number that hides a key in a model's own mask, which is made for softmax: it leaves e⁻⁵⁰ of a weight. Models write
 the lowest number of a type, -10,000 (MarkupLM) or -100 beside a learned bias (Swin)."""
@@ -282,21 +285,22 @@ def forward(
         raise ValueError(f"this {type(module).__name__} was not given to rela.replace_attention")
     if strange := [name for name in FOREIGN if others.get(name) is not None]:
         raise ValueError(f"{type(module).__name__} brings {', '.join(strange)}, which this attention has no place for")
+    looks_at_weights = bool(others.get("output_attentions")) or weights_are_recorded()
     if ours is None:
         # Another part of its model was given, and shares its configuration.
-        return softmax(module, query, key, value, attention_mask, scaling, dropout, is_causal, **others)
+        limits = attention_mask, scaling, dropout, is_causal
+        return softmax(module, query, key, value, *limits, looks_at_weights=looks_at_weights, **others)
     ours = ours.itself()
     query, key, value = of_one_type(query, key, value)
     queries, keys = query.size(2), key.size(2)
-    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    causal = bool(causal) and attention_mask is None and queries > 1  # as for SDPA: a mask says all
+    causal = hides_later(module, is_causal, attention_mask, queries)
     if causal and queries != keys:
         raise ValueError(
             f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
         )
     if others.get("indices") is not None:
         attention_mask = only_chosen_keys(others["indices"], attention_mask, keys)
-    bias, looks_at_weights = others.get("position_bias"), others.get("output_attentions")
+    bias = others.get("position_bias")
     intervals = None if looks_at_weights else intervals_on(attention_mask, query, key)
     lengths = starts = window = None
     if intervals is None:
@@ -329,21 +333,42 @@ def of_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.to(torch.get_autocast_dtype(kind)) for x in tensors)
 
 
+def weights_are_recorded() -> bool:
+    """Whether `transformers` records the weights of this forward: not every model hands on that they are asked for."""
+    if COLLECTOR is None or (torch.compiler.is_compiling() and not COLLECTOR.compiling):
+        return False
+    recorded = COLLECTOR.get()
+    return recorded is not None and any("attentions" in name for name in recorded)
+
+
+def hides_later(module: nn.Module, is_causal: bool | None, mask: Tensor | None, queries: int) -> bool:
+    """Whether a call is causal without a mask; as for SDPA, a mask says all."""
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    return bool(causal) and mask is None and queries > 1
+
+
 def weights_of(query: Tensor, key: Tensor, options: Options) -> Tensor:
     """The weights [B, H, T, S] of a call."""
     same = "mask", "key_lengths", "key_starts", "window", "causal", "scale", "threshold"
     return attention_weights(query, key, kind=options.kind.weights, **{name: getattr(options, name) for name in same})
 
 
-def softmax(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *limits: Any, **others: Any) -> Any:
+def softmax(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *limits: Any, looks_at_weights: bool, **others: Any
+) -> tuple[Tensor, Tensor | None]:
     """What PyTorch's attention gives an attention that was not exchanged; it takes our masks."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     mask, scaling, dropout, is_causal = limits
     if others.get("indices") is not None:
         mask = only_chosen_keys(others["indices"], mask, key.size(2))
-    options = {"scaling": scaling, "dropout": dropout if module.training else 0.0, "is_causal": is_causal}
-    return sdpa_attention_forward(module, query, key, value, mask, **options, **others)
+    given = {"scaling": scaling, "dropout": dropout if module.training else 0.0, "is_causal": is_causal}
+    context, _ = sdpa_attention_forward(module, query, key, value, mask, **given, **others)
+    if not looks_at_weights:
+        return context, None
+    causal = hides_later(module, is_causal, mask, query.size(2))
+    mask = with_bias(mask, others.get("position_bias"), SOFTMAX)
+    return context, weights_of(query, key, Options(SOFTMAX, mask, causal=causal, scale=scaling))
 
 
 def only_chosen_keys(indices: Tensor, mask: Tensor | None, keys: int) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch import nn
@@ -41,6 +41,10 @@ def register_transformers() -> None:
 
     AttentionInterface.register(IMPLEMENTATION, hugging_face.forward)
     AttentionMaskInterface.register(IMPLEMENTATION, hugging_face.mask_of)
+    with suppress(ImportError, AttributeError):
+        from transformers.utils import output_capturing
+
+        hugging_face.COLLECTOR = output_capturing._active_collector
     original, original_save = PreTrainedModel.post_init, PreTrainedModel.save_pretrained
     if getattr(original, "exchanges_attention", False):
         return

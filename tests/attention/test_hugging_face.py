@@ -192,6 +192,36 @@ def test_weights_are_given_to_those_who_ask():
     assert 0.2 < rela.sparsity_rate(weights[0]).mean() < 1
 
 
+@pytest.mark.parametrize("name", ["gpt2", "opt", "stablelm", "siglip", "llama"])
+def test_weights_are_recorded_where_a_model_does_not_say_that_they_are_asked_for(name: str):
+    model = family(name)
+    pixels = {"pixel_values": torch.ones(2, 3, 8, 8)} if name == "siglip" else {}
+
+    def weights() -> tuple[torch.Tensor, ...]:
+        out = model(input_ids=IDS, **pixels, output_attentions=True)
+        return out.text_model_output.attentions if name == "siglip" else out.attentions
+
+    wanted = weights()
+    rela.replace_attention(model, "softmax")
+    assert len(wanted) == 2
+    for one, other in zip(weights(), wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", ["t5", "marian"])
+def test_weights_are_recorded_of_what_is_left_too(name: str):
+    model = family(name)
+    asked = {"input_ids": IDS, "attention_mask": REAL.long(), "decoder_input_ids": IDS, "output_attentions": True}
+    names = "encoder_attentions", "decoder_attentions", "cross_attentions"
+    wanted = model(**asked)
+    rela.replace_attention(model.get_encoder(), "softmax")
+    found = model(**asked)
+    for key in names:
+        assert len(found[key]) == len(wanted[key]) > 0
+        for one, other in zip(found[key], wanted[key], strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_what_cannot_be_is_refused_and_leaves_the_model_as_it_was():
     model = make("bert")
     before = model.config._attn_implementation
