@@ -166,10 +166,21 @@ def keywords_of(function: Callable) -> set[str]:
 def some_weight(module: nn.Module, model: nn.Module) -> Tensor:
     """A parameter of an attention, flat: what is attached has its device and type, for layers may be on many devices.
 
-    The first of floating type, which quantised weights are not; an attention without any is served by its model's.
+    The first of floating type, which quantised weights are not; an attention without any is served by its model's. Of
+    weights that are offloaded, which accelerate brings for a forward, the device is the one that it brings them to.
     """
     parameters = (parameter for part in (module, model) for parameter in part.parameters())
-    return next(parameter for parameter in parameters if parameter.is_floating_point()).detach().flatten()
+    found = next(parameter for parameter in parameters if parameter.is_floating_point()).detach().flatten()
+    device = brought_to(module) if found.is_meta else None
+    return found if device is None else torch.empty(1, dtype=found.dtype, device=device)
+
+
+def brought_to(module: nn.Module) -> Any:
+    """The device to which hooks of accelerate bring the parameters of a module, or None without such hooks."""
+    hooks = [getattr(part, "_hf_hook", None) for part in module.modules()]
+    every = [one for hook in hooks for one in getattr(hook, "hooks", (hook,))]
+    devices = (getattr(one, "execution_device", None) for one in every)
+    return next((device for device in devices if device is not None), None)
 
 
 def make_attached(

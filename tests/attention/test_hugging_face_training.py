@@ -135,6 +135,26 @@ def test_layers_on_several_devices_load_and_run(tmp_path: Path):
     torch.testing.assert_close(logits(spread), logits(model), **CLOSE)
 
 
+@pytest.mark.filterwarnings("ignore:Attempting to save a model with offloaded modules")
+def test_a_model_that_is_offloaded_may_be_exchanged(tmp_path: Path):
+    """Its weights are on no device between forwards; the new norms and thresholds stay where it computes."""
+    pytest.importorskip("accelerate")
+    model = make("llama")
+    model.save_pretrained(tmp_path / "softmax")
+    places = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.norm": "cpu"}
+    places |= {"model.rotary_emb": "cpu", "lm_head": "cpu"}
+    folders = {"device_map": places, "offload_folder": str(tmp_path / "disk")}
+    offloaded = type(model).from_pretrained(tmp_path / "softmax", **folders)
+    replaced = rela.replace_attention(offloaded, "rela-g", threshold="learned")
+    assert {parameter.device.type for parameter in replaced.added} == {"cpu"}
+    rela.replace_attention(model, "rela-g", threshold="learned")
+    model.load_state_dict(attached_parameters(offloaded), strict=False)
+    wanted = logits(model)
+    torch.testing.assert_close(logits(offloaded), wanted, **CLOSE)
+    offloaded.save_pretrained(tmp_path / "rela")
+    torch.testing.assert_close(logits(type(model).from_pretrained(tmp_path / "rela")), wanted, **CLOSE)
+
+
 @pytest.mark.parametrize("name", ["marian", "t5", "whisper"])
 def test_an_encoder_alone_may_be_exchanged_and_is_saved_as_such(name: str, tmp_path: Path):
     """Also where its decoder has the same configuration; the decoder stays what it was."""
