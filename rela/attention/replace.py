@@ -99,7 +99,7 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
             exchanged[child] = from_torch(child, kind, path, **options)
     if not locations and not attached:
         missing = "leaves no attention to the interface of transformers" if hugging_face else f"holds no {TORCH}"
-        raise ValueError(f"{type(module).__name__} {missing} to replace")
+        raise ValueError(f"{type(module).__name__} {missing} to replace{advice(module)}")
     added = [parameter for new in attached.values() for parameter in new.parameters()]
     added += [parameter for old, new in exchanged.items() for parameter in added_parameters(old, new)]
     check_not_distributed(module, added)
@@ -128,6 +128,13 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     if left:
         warnings.warn(f"rela.replace_attention left {replacement.what_is_left()}", stacklevel=3)
     return replacement
+
+
+def advice(module: nn.Module) -> str:
+    """What to exchange in place of layers of a model of `transformers`, whose attention is chosen for a model."""
+    return (
+        "; wanted a model of transformers around its layers, whole or a part of another" if attentions(module) else ""
+    )
 
 
 def check_not_distributed(module: nn.Module, added: Collection[nn.Parameter]) -> None:

@@ -237,6 +237,12 @@ def test_what_cannot_be_is_refused_and_leaves_the_model_as_it_was():
     assert not any(name.endswith(ATTACHED) for name, _ in model.named_modules())
 
 
+def test_layers_alone_are_refused_with_advice():
+    layer = make("llama").model.layers[0]
+    with pytest.raises(ValueError, match="to replace; wanted a model of transformers around its layers"):
+        rela.replace_attention(layer)
+
+
 def test_where_one_part_refuses_all_stay_as_they_were(monkeypatch):
     model = make("t5")
 
