@@ -72,6 +72,10 @@ class KVCache:
             raise ValueError("the cache is empty; append keys and values first")
         return tensor[:, :, : self.length]
 
+    def __copy__(self) -> KVCache:
+        """A cache of the same positions; what is appended to one of the two is not in the other."""
+        return KVCache() if self._keys is None else KVCache(self.keys, self.values)
+
     def to(self, device: torch.device) -> KVCache:
         """A copy on another device."""
         return KVCache() if self._keys is None else KVCache(self.keys.to(device), self.values.to(device))

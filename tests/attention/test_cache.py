@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -199,3 +201,18 @@ def test_gradients_of_queries_over_frozen_keys():
     parts = [module(part, part, part, is_causal=True, cache=cache)[0] for part in x.split(1, dim=1)]
     torch.cat(parts, 1).square().sum().backward()
     torch.testing.assert_close(module.q_proj_weight.grad, wanted)
+
+
+def test_copies_go_on_from_one_prefix():
+    """Room behind the positions of a cache belongs to it alone."""
+    for prefix in (0, 1, 5):
+        cache = rela.KVCache()
+        for _ in range(prefix):
+            cache.append(torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 1, 2))
+        branches = [copy.copy(cache), copy.copy(cache), copy.deepcopy(cache), cache]
+        for number, branch in enumerate(branches):
+            for _ in range(2):
+                branch.append(torch.full((1, 1, 1, 2), number + 1.0), torch.full((1, 1, 1, 2), -number - 1.0))
+        for number, branch in enumerate(branches):
+            assert branch.keys[0, 0, :, 0].tolist() == [0.0] * prefix + [number + 1.0] * 2
+            assert branch.values[0, 0, :, 1].tolist() == [0.0] * prefix + [-number - 1.0] * 2
