@@ -104,7 +104,12 @@ def exchange_as_configured(model: Any) -> None:
         forget(model.config)
         return
     model.config.attn_implementation = IMPLEMENTATION  # a configuration does not keep what it was read from
-    waiting = {name for name, attention in attentions(model).items() if not hasattr(attention, ATTACHED)}
+    looking: dict[str, Any] = {**attentions(model)}
+    waiting = {
+        name
+        for name, attention in looking.items()
+        if not hasattr(attention, ATTACHED) and attention.config._attn_implementation == IMPLEMENTATION
+    }
     waiting |= {name for name, part in model.named_modules() if isinstance(part, nn.MultiheadAttention)}
     for part in (saved, *saved.get("others", ())):
         only = part.get("names")
@@ -141,8 +146,14 @@ def named_as_exchanged(model: Any) -> Iterator[None]:
     """Within this, the configuration of a model says what its attentions compute."""
     name_exchanged(model)
     ours = any(isinstance(part, (Attached, MultiheadAttention)) for part in model.modules())
-    # Another model was exchanged, and this one shares its configuration.
-    hidden = [] if ours else [(config, forget(config)) for config in configurations([model])]
+    # Another model was exchanged, and this one shares its configuration; or a part has been given another attention.
+    strange = [
+        config
+        for config in configurations([model])
+        if getattr(config, "rela", None) is not None
+        and (not ours or (config is not model.config and config._attn_implementation != IMPLEMENTATION))
+    ]
+    hidden = [(config, forget(config)) for config in strange]
     try:
         yield
     finally:

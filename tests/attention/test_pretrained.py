@@ -149,6 +149,32 @@ def test_a_model_is_saved_with_the_attention_chosen_last(tmp_path: Path):
     assert torch.equal(run(type(model).from_pretrained(tmp_path / "rectified")), rectified)
 
 
+@pytest.mark.parametrize("part", ["text", "vision"])
+def test_the_attention_chosen_for_a_part_is_its_own(part: str, tmp_path: Path):
+    """By `set_attn_implementation` before saving, and by the argument of `from_pretrained`."""
+
+    def run(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            return model(input_ids=IDS, pixel_values=torch.ones(2, 3, 8, 8))[0]
+
+    chosen = {"": "rela", "text_config": "rela", "vision_config": "rela", f"{part}_config": "sdpa"}
+    model = make("clip")
+    rela.replace_attention(model, "rela-g")
+    model.save_pretrained(tmp_path / "whole")
+    whole = run(model)
+    model.set_attn_implementation({f"{part}_config": "sdpa"})
+    wanted = run(model)
+    assert not torch.allclose(wanted, whole)
+    model.save_pretrained(tmp_path / "part")
+    torch.testing.assert_close(run(type(model).from_pretrained(tmp_path / "part")), wanted)
+    loaded = type(model).from_pretrained(tmp_path / "whole", attn_implementation=chosen)
+    torch.testing.assert_close(run(loaded), wanted)
+    model.set_attn_implementation("rela")
+    assert torch.equal(run(model), whole)
+    model.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(run(type(model).from_pretrained(tmp_path / "again")), whole)
+
+
 def test_a_part_put_back_after_saving_is_saved_as_softmax(tmp_path: Path):
     """T5's own configuration, which the exchange of its encoder does not touch, was written by the first saving."""
     model = make("t5")
