@@ -62,6 +62,28 @@ def register_transformers() -> None:
     post_init.exchanges_attention = True  # type: ignore[attr-defined]
     PreTrainedModel.post_init, PreTrainedModel.save_pretrained = post_init, save_pretrained
     PreTrainedModel._initialize_weights = initialising_ours(PreTrainedModel._initialize_weights)
+    with suppress(ImportError, AttributeError):
+        from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager as Manager
+
+        Manager.switch_to_cb_friendly_attn = refusing_ours(Manager.switch_to_cb_friendly_attn)
+
+
+def refusing_ours(original: Callable[..., None]) -> Callable[..., None]:
+    """Continuous batching's choice of an attention, which must not be softmax for an exchanged model.
+
+    Where FlashAttention is installed, `transformers` chooses that for every model that could use it.
+    """
+
+    @functools.wraps(original)
+    def switch(manager: Any, model: Any, *arguments: Any, **options: Any) -> None:
+        if model.config._attn_implementation == IMPLEMENTATION:
+            raise ValueError(
+                f"{type(model).__name__} was given to rela.replace_attention, and continuous batching would compute "
+                "softmax; wanted generate(), or undo() of the exchange first"
+            )
+        original(manager, model, *arguments, **options)
+
+    return switch
 
 
 def initialising_ours(original: Callable[..., None]) -> Callable[..., None]:

@@ -330,6 +330,21 @@ def test_a_pickled_model_runs_in_another_process(tmp_path: Path):
     assert process.returncode == 0, process.stderr
 
 
+def test_continuous_batching_does_not_fall_back_to_softmax(monkeypatch: pytest.MonkeyPatch):
+    """Where FlashAttention is installed, it would be chosen with no more than a line in a log."""
+    api = pytest.importorskip("transformers.generation.continuous_batching.continuous_api")
+    monkeypatch.setattr(api, "is_flash_attn_2_available", lambda **_: True)
+    model = make("llama", attn_implementation="sdpa")
+    replaced = rela.replace_attention(model, "rela-g")
+    settings = transformers.GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
+    with pytest.raises(ValueError, match="continuous batching would compute softmax; wanted generate"):
+        model.generate_batch([[3, 4, 5]], generation_config=settings)
+    assert model.config._attn_implementation == "rela"
+    model = replaced.undo()
+    api.ContinuousBatchingManager.switch_to_cb_friendly_attn(object(), model, auto_switch_to_flash=False)
+    assert model.config._attn_implementation == "sdpa"
+
+
 def test_an_undone_exchange_is_saved_as_what_it_was(tmp_path: Path):
     model = make("t5")
     before, wanted = model.config.to_dict(), run(model)
