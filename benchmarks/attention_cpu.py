@@ -2,8 +2,10 @@
 
     python -m benchmarks.attention_cpu --out results
 
-Each contender has a turn in every round, and ratios are medians over rounds. Queries, keys and values are laid out as
-models have them, heads last in memory.
+    python -m benchmarks.attention_cpu --threads 1 --out results
+
+Each contender has a turn in every round, and ratios are medians over rounds. With one thread the times are CPU times,
+which other programs disturb little. Queries, keys and values are laid out as models have them, heads last in memory.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for the rows")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    clock = time.process_time if options.threads == 1 else time.perf_counter
     rows = []
     for shape in SHAPES:
         if shape[2] > options.longest:
@@ -44,26 +47,32 @@ def main() -> None:
         for kind in TYPES:
             for limit in ("", "causal", "padded"):
                 for gradient in (False, True):
-                    rows.append(measured(shape, kind, limit, gradient, options.rounds))
+                    rows.append(measured(shape, kind, limit, gradient, options.rounds, clock))
                     print(" ".join(str(value) for value in rows[-1].values()), flush=True)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         written = facts(torch.device("cpu")) | {"threads": options.threads, "rows": rows}
-        write_text(options.out / "attention-cpu.json", json.dumps(written, indent=1) + "\n")
+        name = "attention-cpu-one-thread.json" if options.threads == 1 else "attention-cpu.json"
+        write_text(options.out / name, json.dumps(written, indent=1) + "\n")
 
 
 def measured(
-    shape: tuple[int, int, int, int], kind: torch.dtype, limit: str, gradient: bool, rounds: int
+    shape: tuple[int, int, int, int],
+    kind: torch.dtype,
+    limit: str,
+    gradient: bool,
+    rounds: int,
+    clock: Callable[[], float],
 ) -> dict[str, Any]:
     """One row: milliseconds of each contender, and ours as a multiple of the speed of the others."""
     seconds: dict[str, list[float]] = {}
     contenders = calls(shape, kind, limit, gradient)
     for turn in range(rounds + 1):
         for name, call in contenders.items():
-            started = time.perf_counter()
+            started = clock()
             call()
             if turn:  # the first only warms up
-                seconds.setdefault(name, []).append(time.perf_counter() - started)
+                seconds.setdefault(name, []).append(clock() - started)
     row: dict[str, Any] = dict(zip("BHTD", shape, strict=True))
     row |= {"type": str(kind).removeprefix("torch."), "limit": limit or "none"}
     row["pass"] = "forward and backward" if gradient else "forward"

@@ -24,7 +24,7 @@ ADDED_MASKS = ("relu", "relu2")
 FEWEST_SCORES = 128 * 128  # of a head: below that the reference is about as fast
 FEWEST_SCORES_OF_16_BITS = 512 * 512
 BYTES_OF_A_THREAD = 2**21  # of the scores of a block
-ROWS = 128  # of a block, if so many have room: products of fewer rows are slower
+ROW_BYTES = 512  # 128 queries of a head in float32, if so many have room: products of fewer rows are slower
 
 
 class Limits(NamedTuple):
@@ -94,7 +94,7 @@ def blocks_of(q: Tensor, k: Tensor, limits: Limits) -> Iterator[Block]:
     """All blocks of a call in which some query sees some key."""
     (B, H, T, _), (_, Hk, S, _) = q.shape, k.shape
     group, room = H // Hk, BYTES_OF_A_THREAD * torch.get_num_threads() // q.element_size()
-    together = max(1, min(Hk, room // max(ROWS * S * group, 1)))
+    together = max(1, min(Hk, room // max(ROW_BYTES // q.element_size() * S * group, 1)))
     rows = max(16, room // max(together * S * group, 1))
     for b in range(B):
         first = 0 if limits.key_starts is None else limits.key_starts[b]
@@ -140,22 +140,26 @@ class Scores:
         self.q, self.k, self.mask, self.limits = q * limits.scale, k, mask, limits
         self.theta = theta
         self.group = q.size(1) // k.size(1)
-        self.memory = q.new_empty(0)
+        self.memory = [q.new_empty(0), q.new_empty(0)]
 
     def of(self, block: Block) -> Tensor:
         """q kᵀ · scale + bias - θ of a block, [Hk, H/Hk · rows, keys]; what is hidden may be anything."""
-        q, k = rows_of(self.q, block, self.group), keys_of(self.k, block)
-        size = len(q), q.size(1), k.size(1)
-        count = size[0] * size[1] * size[2]
-        if self.memory.numel() < count:
-            self.memory = q.new_empty(count)
-        scores = torch.bmm(q, k.mT, out=self.memory[:count].view(size))
+        q = rows_of(self.q, block, self.group)
+        scores = self.product(0, q, keys_of(self.k, block))
         by_head = self.by_head(scores, block)
         if self.theta is not None:
             by_head -= self.theta[heads_of(block, self.group), None, None].view(len(q), self.group, 1, 1)
         if self.mask is not None and self.mask.dtype != torch.bool:
             by_head += self.mask_of(block)
         return scores
+
+    def product(self, place: int, rows: Tensor, keys: Tensor) -> Tensor:
+        """rows · keysᵀ [Hk, H/Hk · rows, keys] in memory of our own, which has two places."""
+        size = len(rows), rows.size(1), keys.size(1)
+        count = size[0] * size[1] * size[2]
+        if self.memory[place].numel() < count:
+            self.memory[place] = rows.new_empty(count)
+        return torch.bmm(rows, keys.mT, out=self.memory[place][:count].view(size))
 
     def by_head(self, scores: Tensor, block: Block) -> Tensor:
         """Scores as [Hk, H/Hk, rows, keys]."""
@@ -222,7 +226,7 @@ def gradients_by_blocks(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         d_rows = rows_of(d_out, block, group)
         weights, slope = weights_and_slope(scores.of(block), limits.weights)
         add(dv, block, scores.hide(weights, block).mT, d_rows)
-        d_scores = slope(d_rows @ values.mT)
+        d_scores = slope(scores.product(1, d_rows, values))
         if limits.weights != "relu":  # whose slope is zero where its weight is
             scores.hide(d_scores, block)
         put(dq, block, group, torch.bmm, d_scores, keys)
@@ -286,12 +290,12 @@ def rectified_(scores: Tensor, weights: str) -> Tensor:
 
 
 def weights_and_slope(scores: Tensor, weights: str) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The weights of scores, and a function from their gradient to that of the scores."""
-    aten = torch.ops.aten
+    """The weights of scores, and a function from their gradient, which it may overwrite, to that of the scores."""
+    aten: Any = torch.ops.aten
     match weights:
         case "relu":
             weight = scores.relu_()
-            return weight, lambda d_weight: aten.threshold_backward(d_weight, weight, 0)
+            return weight, lambda d_weight: aten.threshold_backward.grad_input(d_weight, weight, 0, grad_input=d_weight)
         case "relu2":
             root = scores.relu_()
             return root.square(), lambda d_weight: d_weight.mul_(root).mul_(2)

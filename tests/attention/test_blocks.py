@@ -18,7 +18,7 @@ from rela.attention.plans import PLANS
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few queries, and for every size."""
     monkeypatch.setattr(blocks, "BYTES_OF_A_THREAD", 2048)
-    monkeypatch.setattr(blocks, "ROWS", 4)
+    monkeypatch.setattr(blocks, "ROW_BYTES", 32)
     monkeypatch.setattr(blocks, "FEWEST_SCORES", 1)
     PLANS.clear()
     yield
@@ -139,14 +139,14 @@ def test_the_weights_never_exist_as_a_whole(monkeypatch: pytest.MonkeyPatch, com
 
     def noted(self: blocks.Scores, block: blocks.Block) -> Tensor:
         scores = scores_of(self, block)
-        made.append(self.memory.numel())
+        made.append(sum(place.numel() for place in self.memory))
         return scores
 
     monkeypatch.setattr(blocks.Scores, "of", noted)
     x = torch.randn(1, 4, 2048, 8, requires_grad=True)
     rela.attend(x, x, x).sum().backward()
     assert computed
-    assert 4 * max(made) <= blocks.BYTES_OF_A_THREAD * torch.get_num_threads() < 4 * 4 * 2048**2
+    assert 4 * max(made) <= 2 * blocks.BYTES_OF_A_THREAD * torch.get_num_threads() < 4 * 4 * 2048**2
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")
