@@ -230,14 +230,12 @@ def table_6(load: Load) -> str:
 
 
 def variations(load: Load, experiment: str) -> str:
-    """Any grid: its variations beside softmax and ReLA-g of Table 1, in brackets the difference from softmax."""
-    own = load(experiment)
+    """Any grid: its variations beside softmax and ReLA-g of Table 1 or 3, in brackets the difference from softmax."""
+    own, main = load(experiment), {**load("table1"), **load("table3")}
     lines: list[list[str]] = []
     tests: list[str] = []
     for task in dict.fromkeys(task for task, _ in own):
-        base = {
-            name: cell for (of, name), cell in load("table1").items() if of == task and name in ("softmax", "rela-g")
-        }
+        base = {name: cell for (of, name), cell in main.items() if of == task and name in ("softmax", "rela-g")}
         cells = {paper.NAMES[name]: cell for name, cell in base.items()}
         cells |= {name: cell for (of, name), cell in own.items() if of == task}
         tests = tests or test_sets(list(cells.values())) or ["europarl", "newstest2014"]

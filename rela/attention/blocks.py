@@ -76,12 +76,12 @@ def attend(
     if wide:
         q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    theta: Tensor | None = None
     if isinstance(threshold, Tensor):
-        return Attention.apply(q, k, v, threshold, mask, limits)
-    kind = torch.promote_types(q.dtype, torch.float32)
-    return Attention.apply(
-        q, k, v, torch.full((q.size(1),), threshold, dtype=kind) if threshold else None, mask, limits
-    )
+        theta = threshold
+    elif threshold:
+        theta = q.new_full((q.size(1),), threshold, dtype=torch.promote_types(q.dtype, torch.float32))
+    return Attention.apply(q, k, v, theta, mask, limits)
 
 
 def serves(q: Tensor, mask: Tensor | None) -> bool:
@@ -207,8 +207,9 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = differentiable_gradients if torch.is_grad_enabled() else gradients_by_blocks
-        return *gradients(ctx, d_out), None, None
+        batched = torch._C._functorch.is_legacy_batchedtensor(d_out)
+        by_blocks = is_plain_eager(d_out) and not batched and not torch.is_grad_enabled()
+        return *(gradients_by_blocks if by_blocks else gradients_by_reference)(ctx, d_out), None, None
 
 
 def gradients_by_blocks(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
@@ -237,19 +238,21 @@ def gradients_by_blocks(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     return *found, None if theta is None else d_theta.to(theta.dtype)
 
 
-def differentiable_gradients(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients through the reference, which can be differentiated again."""
+def gradients_by_reference(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    """The same gradients through the reference, which can be differentiated again and batched."""
     q, k, v, theta, mask = ctx.saved_tensors
     limits = ctx.limits
-    bounds = (None if x is None else torch.tensor(x) for x in (limits.key_lengths, limits.key_starts))
-    lengths, starts = bounds
+    lengths, starts = (
+        None if x is None else torch.tensor(x, device=q.device) for x in (limits.key_lengths, limits.key_starts)
+    )
     window = limits.left, limits.right
     allowed, bias = combine_masks(mask, lengths, False, q.size(2), k.size(2), q.device, starts, window)
     inputs = [x for x, wanted in zip((q, k, v, theta), ctx.needs_input_grad, strict=False) if wanted]
-    out, _ = reference.attend(
-        q, k, v, limits.weights, limits.scale, allowed, bias, 0.0 if theta is None else theta, 0.0
-    )
-    found = iter(torch.autograd.grad(out, inputs, d_out, create_graph=True))
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        given = limits.weights, limits.scale, allowed, bias, 0.0 if theta is None else theta, 0.0
+        out, _ = reference.attend(q, k, v, *given)
+    found = iter(torch.autograd.grad(out, inputs, d_out, create_graph=again))
     return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad[:4])
 
 
@@ -274,7 +277,7 @@ def add(total: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
     if place.dtype == a.dtype:
         torch.baddbmm(place, a, b, out=place)
     else:
-        place += a @ b
+        place += torch.bmm(a, b)  # which, unlike @, is fast for a batch of one
 
 
 def rectified_(scores: Tensor, weights: str) -> Tensor:

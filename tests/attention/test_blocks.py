@@ -105,6 +105,29 @@ def test_gradients_and_second_derivatives(kind: str, small_blocks: None, compute
     assert computed
 
 
+def test_many_gradients_at_once(small_blocks: None, computed: list[int]):
+    """As `torch.autograd.functional.jacobian(vectorize=True)` asks for them; part of the inputs has none."""
+    torch.manual_seed(3)
+    q, k, v = (torch.randn(1, 2, n, 3, dtype=torch.float64, requires_grad=n == 5) for n in (5, 6, 6))
+    out = rela.attend(q, k, v)
+    directions = torch.randn(4, *out.shape, dtype=torch.float64)
+    (together,) = torch.autograd.grad(out, q, directions, is_grads_batched=True, retain_graph=True)
+    apart = [torch.autograd.grad(out, q, direction, retain_graph=True)[0] for direction in directions]
+    torch.testing.assert_close(together, torch.stack(apart))
+    assert computed
+
+
+def test_inference_mode_and_another_default_device(computed: list[int]):
+    x = torch.randn(2, 2, 200, 4)
+    wanted = rela.attend(x, x, x, threshold=0.1, backend="reference")
+    with torch.inference_mode():
+        torch.testing.assert_close(rela.attend(x, x, x, threshold=0.1), wanted)
+    with torch.device("meta"):
+        got = rela.attend(x, x, x, threshold=0.1, backend="auto")
+    torch.testing.assert_close(got, wanted)
+    assert computed
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_blocks_are_as_exact_as_the_reference(dtype: torch.dtype, computed: list[int]):
     torch.manual_seed(0)
