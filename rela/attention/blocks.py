@@ -36,6 +36,9 @@ class Limits(NamedTuple):
     key_starts: list[int] | None
     left: int | None
     right: int | None
+    dropout: float = 0.0
+    seed: int = 0
+    """Of the first block's dropout; the others count on from it."""
 
     @staticmethod
     def of_call(
@@ -45,16 +48,19 @@ class Limits(NamedTuple):
         key_starts: Tensor | None = None,
         causal: bool = False,
         window: tuple[int | None, int | None] = (None, None),
+        dropout: float = 0.0,
     ) -> Limits:
-        """Those of the arguments of `rela.attend`."""
+        """Those of the arguments of `rela.attend`; dropout's seed is drawn by torch's generator."""
         lengths, starts = (None if x is None else x.tolist() for x in (key_lengths, key_starts))
         left, right = window
-        return Limits(weights, scale, lengths, starts, left, 0 if causal else right)
+        seed = int(torch.randint(2**62, (), device="cpu")) if dropout else 0
+        return Limits(weights, scale, lengths, starts, left, 0 if causal else right, dropout, seed)
 
 
 class Block(NamedTuple):
     """Queries of some key heads of one sentence, and the keys that at least one of them may see."""
 
+    number: int
     sentence: int
     heads: slice
     """Of the keys."""
@@ -69,7 +75,7 @@ class Block(NamedTuple):
 def attend(
     q: Tensor, k: Tensor, v: Tensor, limits: Limits, threshold: float | Tensor, mask: Tensor | None, wide: bool = False
 ) -> Tensor:
-    """The context [B, H, T, D] of `reference.attend`, in memory as [B, T, H, D]; no dropout.
+    """The context [B, H, T, D] of `reference.attend`, in memory as [B, T, H, D].
 
     A float `mask` has no gradient here, and goes with the weights in `ADDED_MASKS`.
     """
@@ -96,6 +102,7 @@ def blocks_of(q: Tensor, k: Tensor, limits: Limits) -> Iterator[Block]:
     group, room = H // Hk, BYTES_OF_A_THREAD * torch.get_num_threads() // q.element_size()
     together = max(1, min(Hk, room // max(ROW_BYTES // q.element_size() * S * group, 1)))
     rows = max(16, room // max(together * S * group, 1))
+    number = 0
     for b in range(B):
         first = 0 if limits.key_starts is None else limits.key_starts[b]
         last = S if limits.key_lengths is None else limits.key_lengths[b]
@@ -113,7 +120,8 @@ def blocks_of(q: Tensor, k: Tensor, limits: Limits) -> Iterator[Block]:
                     above = None
                 if below is not None and below <= 1 - n:
                     below = None
-                yield Block(b, slice(h, h + together), slice(t, t + n), slice(begin, end), above, below)
+                yield Block(number, b, slice(h, h + together), slice(t, t + n), slice(begin, end), above, below)
+                number += 1
 
 
 def rows_of(x: Tensor, block: Block, group: int) -> Tensor:
@@ -188,6 +196,22 @@ class Scores:
             parts.masked_fill_(~self.mask_of(block), 0.0)
         return x
 
+    def drop(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        """Weights or their gradients times what `kept` says, in place."""
+        return x if kept is None else x.mul_(kept)
+
+    def kept(self, block: Block, like: Tensor) -> Tensor | None:
+        """What dropout multiplies the weights of a block by, 0 or 1 / (1 − p); None without dropout.
+
+        The same for a block each time: the backward pass draws it again.
+        """
+        rate = self.limits.dropout
+        if not rate:
+            return None
+        generator = torch.Generator()
+        generator.manual_seed(self.limits.seed + block.number)
+        return torch.empty_like(like).bernoulli_(1.0 - rate, generator=generator).mul_(1.0 / (1.0 - rate))
+
 
 class Attention(torch.autograd.Function):
     """The context block by block, and its gradients, for which the weights are computed again."""
@@ -197,11 +221,12 @@ class Attention(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, theta: Tensor | None, mask: Tensor | None, limits: Limits
     ) -> Tensor:
         ctx.save_for_backward(q, k, v, theta, mask)
-        ctx.limits = limits
+        ctx.limits, ctx.blocks = limits, list(blocks_of(q, k, limits))
         scores = Scores(q, k, theta, mask, limits)
         out = heads_last(q, v.size(-1))
-        for block in blocks_of(q, k, limits):
+        for block in ctx.blocks:
             weights = scores.hide(rectified_(scores.of(block), limits.weights), block)
+            scores.drop(weights, scores.kept(block, weights))
             put(out, block, scores.group, torch.bmm, weights, keys_of(v, block))
         return out
 
@@ -222,12 +247,14 @@ def gradients_by_blocks(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     # sums over blocks, in at least float32
     dk, dv = (torch.zeros_like(x, dtype=wide, memory_format=torch.contiguous_format) for x in (k, v))
     d_theta = q.new_zeros(q.size(1), dtype=wide)
-    for block in blocks_of(q, k, limits):
+    for block in ctx.blocks:
         queries, keys, values = rows_of(scores.q, block, group), keys_of(k, block), keys_of(v, block)
         d_rows = rows_of(d_out, block, group)
         weights, slope = weights_and_slope(scores.of(block), limits.weights)
-        add(dv, block, scores.hide(weights, block).mT, d_rows)
-        d_scores = slope(scores.product(1, d_rows, values))
+        kept = scores.kept(block, weights)
+        # of relu, what is dropped here has no slope below, and needs none
+        add(dv, block, scores.drop(scores.hide(weights, block), kept).mT, d_rows)
+        d_scores = slope(scores.drop(scores.product(1, d_rows, values), kept))
         if limits.weights != "relu":  # whose slope is zero where its weight is
             scores.hide(d_scores, block)
         put(dq, block, group, torch.bmm, d_scores, keys)
@@ -250,10 +277,27 @@ def gradients_by_reference(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]
     inputs = [x for x, wanted in zip((q, k, v, theta), ctx.needs_input_grad, strict=False) if wanted]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
-        given = limits.weights, limits.scale, allowed, bias, 0.0 if theta is None else theta, 0.0
-        out, _ = reference.attend(q, k, v, *given)
+        given = limits.weights, limits.scale, allowed, bias, 0.0 if theta is None else theta
+        weights = reference.attention_weights(q, k, *given)
+        if limits.dropout:
+            weights = weights * all_kept(ctx, weights)
+        out = reference.grouped_product(weights, v)
     found = iter(torch.autograd.grad(out, inputs, d_out, create_graph=again))
     return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad[:4])
+
+
+def all_kept(ctx: Any, weights: Tensor) -> Tensor:
+    """What dropout multiplies all weights [B, H, T, S] by, put together from the blocks."""
+    q, k, _, theta, mask = ctx.saved_tensors
+    scores = Scores(q, k, theta, mask, ctx.limits)
+    everything = torch.zeros_like(weights, requires_grad=False)
+    for block in ctx.blocks:
+        size = len(keys_of(k, block)), scores.group * (block.rows.stop - block.rows.start)
+        kept = scores.kept(block, q.new_empty(*size, block.keys.stop - block.keys.start))
+        if kept is not None:
+            place = everything[block.sentence, heads_of(block, scores.group), block.rows, block.keys]
+            place.copy_(scores.by_head(kept, block).flatten(0, 1))
+    return everything
 
 
 def heads_last(q: Tensor, size: int) -> Tensor:

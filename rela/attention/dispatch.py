@@ -118,7 +118,7 @@ def computed(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, wide
         return torch_softmax(plan, q, k, v, options)
     if plan.path == "blocks" and blocks.serves(q, options.mask):
         hidden = options.key_lengths, options.key_starts, plan.causal, plan.sides
-        limits = blocks.Limits.of_call(options.kind.weights, plan.scale, *hidden)
+        limits = blocks.Limits.of_call(options.kind.weights, plan.scale, *hidden, options.dropout)
         return blocks.attend(q, k, v, limits, options.threshold, options.mask, wide)
     allowed, bias = all_limits(plan, q, k, options)
     given = options.kind.weights, plan.scale, allowed, bias, options.threshold, options.dropout

@@ -171,10 +171,10 @@ def torch_softmax_serves(call: Call) -> bool:
 
 
 def blocks_serve(call: Call) -> bool:
-    """Whether a call on a CPU is computed in blocks: enough scores, of a rectifier, without dropout."""
+    """Whether a call on a CPU is computed in blocks: enough scores, of a rectifier."""
     from rela.attention import blocks
 
-    if call.device != "cpu" or call.dropout or call.weights not in blocks.WEIGHTS:
+    if call.device != "cpu" or call.weights not in blocks.WEIGHTS:
         return False
     if call.mask not in (None, torch.bool) and call.weights not in blocks.ADDED_MASKS:
         return False
