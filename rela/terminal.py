@@ -137,10 +137,14 @@ def prompted(lines: Iterable[str]) -> Iterator[str]:
 
 
 def input_lines(path: Path | None) -> Iterator[str]:
-    """Lines of a file (compressed or not) or of stdin, without their ends."""
-    from rela.data.corpus import read_lines
+    """Lines of a file (compressed or not) or of stdin, without their ends; of a table its column `source`."""
+    from rela.data.corpus import read_lines, text_of
+    from rela.data.tables import COLUMNS, is_table, table_rows
 
-    return read_lines("-" if path is None else path)
+    if path is None or not is_table(path):
+        return read_lines("-" if path is None else path)
+    rows = enumerate(table_rows(path, COLUMNS[:1]), start=1)
+    return (text_of(path, number, text) for number, (text,) in rows)
 
 
 def check_format(format: str, *known: str) -> None:
@@ -158,15 +162,14 @@ def chunked(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def paired_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """The n-th lines of two files, empty ones too; files of unequal length are an error at their end."""
-    from itertools import zip_longest
+    """The n-th lines of two files, empty ones too; files of unequal length are an error at their end.
 
-    from rela.data.corpus import read_lines
+    One table given twice has the sides in two columns; two times "-" are tab-separated pairs of the standard input.
+    """
+    from rela.data.corpus import raw_pairs, text_of
 
-    for left, right in zip_longest(read_lines(source), read_lines(target)):
-        if left is None or right is None:
-            raise ValueError(f"{source if left is None else target} ends first; wanted as many lines in both files")
-        yield left, right
+    for number, left, right in raw_pairs(source, target):
+        yield text_of(source, number, left), text_of(target, number, right)
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

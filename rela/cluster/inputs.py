@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rela.data.corpus import MAX_LINE_BYTES, CorpusError
-from rela.data.tables import COLUMNS, PARQUET, is_table, json_row, open_parquet, parquet_rows
+from rela.data.tables import COLUMNS, PARQUET, check_tables, is_table, json_row, open_parquet, parquet_rows
 
 Row = tuple[bytes | None, ...]
 """One sentence, or the two of a pair; None for a line too long to hold."""
@@ -50,10 +50,7 @@ def shards_of(files: Sequence[str | Path], rows: int) -> list[Shard]:
             raise ValueError(f"{path} is no file; a corpus that many workers read cannot be a stream or a folder")
         if path.suffix in COMPRESSED:
             raise ValueError(f"{path} is compressed; workers read from the middle: wanted plain text, .jsonl, .parquet")
-    if any(map(is_table, paths)) and len(set(paths)) > 1:
-        raise ValueError(
-            f"{' and '.join(map(str, paths))} are a table and another file; wanted two texts, or one table twice"
-        )
+    check_tables(paths)
     cuts = [list(cut(path, rows)) for path in dict.fromkeys(paths)]
     check_equal_lengths(paths, cuts)
     shards, first = [], 0

@@ -60,10 +60,15 @@ def standard_input() -> IO[bytes]:
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file without their ends; a line that is no text raises CorpusError "FILE, line N: …"."""
     for number, raw in raw_lines(path):
-        text, problem = decode_line(raw)
-        if problem and problem != EMPTY:
-            raise CorpusError(f"{path}, line {number}: {problem}")
-        yield text
+        yield text_of(path, number, raw)
+
+
+def text_of(path: str | Path, number: int, raw: bytes | None) -> str:
+    """The text of a line, which may be empty; one that is no text raises CorpusError."""
+    text, problem = decode_line(raw)
+    if problem and problem != EMPTY:
+        raise CorpusError(f"{path}, line {number}: {problem}")
+    return text
 
 
 def read_pairs(
@@ -113,13 +118,13 @@ def raw_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[int, byt
             left, _, right = (None, b"", None) if raw is None else raw.partition(b"\t")
             yield number, left, right
         return
-    if str(source) == str(target):
-        from rela.data.tables import COLUMNS, is_table, table_rows
+    from rela.data.tables import COLUMNS, check_tables, is_table, table_rows
 
-        if is_table(source):
-            for number, (left, right) in enumerate(table_rows(source, COLUMNS), 1):
-                yield number, left, right
-            return
+    check_tables([source, target])
+    if is_table(source):
+        for number, (left, right) in enumerate(table_rows(source, COLUMNS), 1):
+            yield number, left, right
+        return
     sources, targets = raw_lines(source), raw_lines(target)
     for left_line, right_line in itertools.zip_longest(sources, targets):
         if left_line is None or right_line is None:

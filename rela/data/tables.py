@@ -18,6 +18,14 @@ def is_table(path: str | Path) -> bool:
     return Path(path).suffix in (PARQUET, JSON_LINES)
 
 
+def check_tables(paths: Sequence[str | Path]) -> None:
+    """Refuse the two sides of a corpus if they are a table and another file: a table has both sides."""
+    if any(map(is_table, paths)) and len(set(map(str, paths))) > 1:
+        raise CorpusError(
+            f"{' and '.join(map(str, paths))} are a table and another file; wanted two texts, or one table twice"
+        )
+
+
 def table_rows(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
     """The wanted columns of each row, as UTF-8."""
     if Path(path).suffix == PARQUET:

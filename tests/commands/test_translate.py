@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -37,6 +38,21 @@ def test_compressed_text_is_read(call, model, texts):
     assert call("translate", model, texts / "source.en.gz", "--beam", 1) == call(
         "translate", model, texts / "source.en", "--beam", 1
     )
+
+
+def test_a_table_and_tab_separated_pairs_are_read_as_two_files_are(call, fails, model, texts, monkeypatch):
+    files = (texts / "source.en", texts / "target.de")
+    table, pairs = texts / "pairs.jsonl", list(zip(SOURCES, TARGETS, strict=True))
+    table.write_text("".join(json.dumps({"source": one, "target": other}) + "\n" for one, other in pairs))
+    tabbed = "".join(f"{one}\t{other}\n" for one, other in pairs).encode()
+    assert call("translate", model, table) == call("translate", model, files[0])
+    for command in ("score", "align", "check"):
+        wanted = call(command, model, *files)
+        assert wanted[0] == 0
+        assert call(command, model, table, table) == wanted
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(tabbed)))
+        assert call(command, model, "-", "-") == wanted
+    fails("score", model, table, files[1], named="are a table and another file")
 
 
 def test_nbest_scores_and_alignments_are_columns(call, model, texts):
@@ -320,8 +336,8 @@ def test_text_that_cannot_be_read_is_an_error_that_says_why(fails, call, model, 
     assert not list(texts.glob("out*")), "nothing half-written"
     fails("translate", model, texts / "nul", named="nul, line 1: NUL character")
     fails("score", model, texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
-    fails("score", model, texts / "source.en", texts / "short", named="short ends first")
-    fails("score", model, texts / "short", texts / "source.en", named="short ends first")
+    fails("score", model, texts / "source.en", texts / "short", named="unequal line counts")
+    fails("score", model, texts / "short", texts / "source.en", named="unequal line counts")
     fails("evaluate", texts / "short", texts / "target.de", named="1 lines")
     fails("evaluate", texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
     fails("evaluate", texts / "empty", texts / "empty", named="no sentence")
