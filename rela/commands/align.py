@@ -207,6 +207,8 @@ def fit_aligner(
     both models' folders get their choice.
     Example: `rela fit-aligner runs/en-de/model valid.en valid.de --reverse runs/de-en/model`
     """
+    from itertools import tee
+
     from rela.alignment.agreement import choose_alone, choose_together
     from rela.alignment.choose import Aligner
 
@@ -217,7 +219,7 @@ def fit_aligner(
             raise ValueError(f"{name} is {value}; wanted at least 1")
     folders = [model] if reverse is None else [model, reverse]
     translators = [load_model(folder, device) for folder in folders]
-    stream = paired_lines(source, target)
+    stream, again = tee(paired_lines(source, target))  # read once: it may come from a pipe
     if reverse is None:
         choices = [choose_alone(translators[0], stream, tokenised, pairs)]
     else:
@@ -226,7 +228,7 @@ def fit_aligner(
         remember_choice(translator, choice, sys.stdout)
     if train:
         aligners = [Aligner(one, choice, tokenised) for one, choice in zip(translators, choices, strict=True)]
-        train_aligner(aligners, paired_lines(source, target), train_pairs, steps)
+        train_aligner(aligners, again, train_pairs, steps)
 
 
 def train_aligner(

@@ -1,5 +1,6 @@
 """`rela align`, `rela fit-aligner` and `rela aer`, as they are typed."""
 
+import io
 import json
 
 import pytest
@@ -102,6 +103,19 @@ def test_a_trained_aligner_of_two_models_is_used_with_both(tmp_path, lab, capsys
     run("fit-aligner", tmp_path / "third", files[1], files[0], "--reverse", tmp_path / "there", "--train", "--steps", 2)
     capsys.readouterr()
     assert "are not of one training" in refused(capsys, "align", *both)
+
+
+def test_an_aligner_learns_from_a_pipe_what_it_learns_from_files(tmp_path, lab, capsys, monkeypatch):
+    files = (lab / "test.en", lab / "test.de")
+    lines = zip(*(file.read_text().splitlines() for file in files), strict=True)
+    tabbed = "".join("\t".join(pair) + "\n" for pair in lines).encode()
+    weights = []
+    for name, texts in (("one", files), ("two", ("-", "-"))):
+        tiny_folder(tmp_path / name)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(tabbed)))
+        run("fit-aligner", tmp_path / name, *texts, "--train", "--steps", 2, "--pairs", 4)
+        weights.append((tmp_path / name / "aligner.safetensors").read_bytes())
+    assert weights[0] == weights[1]
 
 
 def test_a_trained_aligner_is_used_where_there_is_one(tmp_path, lab, capsys):
