@@ -63,8 +63,8 @@ def open_store(
     scorer: Translator | CombinedScorer, source: str | Path, target: str | Path, folder: Path, block: int = BLOCK
 ) -> ScoreStore:
     """The scores of a corpus by a model or a combined scorer, as far as they are in `folder`."""
-    if "-" in (str(source), str(target)):
-        raise ValueError("the corpus is read more than once, so it cannot come from the standard input")
+    if any(str(path) == "-" or Path(path).is_fifo() for path in (source, target)):
+        raise ValueError("the corpus is read more than once, so it cannot come from the standard input or a pipe")
     combined = scorer if isinstance(scorer, CombinedScorer) else None
     job = {
         "format": 2,
