@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rela.analysis.words import words
 from rela.decoding.translate import Translator
 from rela.filtering.detector import (
     Detector,
@@ -34,6 +33,7 @@ class WordCheck:
     """One word of a pair."""
 
     word: str
+    """As it is written, even if the model does not know its characters."""
     null: float | None
     """Share of the heads that look at nothing where this word is written; None for a source word without a reverse
     model."""
@@ -134,24 +134,23 @@ class Checker:
         log_prob = by_word(view.log_probs[:-1], pieces, total=True)
         limit = 2.0 if self.detector is None else self.detector.words["null"]
         return [
-            WordCheck(word, n, p, flagged=n > limit) for word, n, p in zip(words(pieces), null, log_prob, strict=True)
+            WordCheck(word, n, p, flagged=n > limit) for word, n, p in zip(pair[1].split(), null, log_prob, strict=True)
         ]
 
     def source_words(self, pair: Pair, view: PairView, theirs: PairView | None) -> list[WordCheck]:
         """The source's words, with what was left untranslated: by the reverse model's null rows where there is one."""
-        pieces = self.forward.subwords.pieces(self.forward.subwords.encode(pair[0]))
         attention = attention_by_word(self.forward, pair[0], view)
         if theirs is None or self.backward is None:
             limit = -1.0 if self.detector is None else self.detector.words["attention"]
             return [
                 WordCheck(word, None, attention=a, flagged=a < limit)
-                for word, a in zip(words(pieces), attention, strict=True)
+                for word, a in zip(pair[0].split(), attention, strict=True)
             ]
         null = null_by_word(self.backward, pair[0], theirs)
         limit = 2.0 if self.detector is None else self.detector.words["reverse null"]
         return [
             WordCheck(word, n, attention=a, flagged=n > limit)
-            for word, n, a in zip(words(pieces), null, attention, strict=True)
+            for word, n, a in zip(pair[0].split(), null, attention, strict=True)
         ]
 
 

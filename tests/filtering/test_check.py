@@ -44,6 +44,13 @@ def test_every_pair_has_a_score_and_every_word_its_numbers(models, reverse):
     assert list(checker.check(pairs)) == found
 
 
+def test_a_word_is_written_as_in_the_text_even_if_the_model_does_not_know_it(models):
+    source, target = "ein 日本 Hund 😀", "a dog\u00a0▁ naïve☃"
+    (check,) = Checker(*models).check([(source, target)])
+    assert [word.word for word in check.source_words] == source.split()
+    assert [word.word for word in check.target_words] == target.split()
+
+
 def test_verdicts_follow_the_thresholds(models):
     checker = Checker(models[0])
     limits = checker.detector.thresholds
