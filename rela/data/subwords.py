@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import threading
+import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,13 +32,18 @@ BREAK = re.compile(f"[^\\S{NO_BREAKS}]+")
 """White space that ends a word: all but the three no-break spaces."""
 
 
+INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
+"""Soft hyphens, and marks that only allow or forbid a line end."""
+
+
 class Subwords:
     """Text to ids and back by one SentencePiece model.
 
     Pieces never cross white space and the words they make are those of `text.split()`, so links between
     words survive the way to subwords and back. The model reads a no-break space as a plain one; `joined` puts the
-    words around it together again. Nothing else is normalised: see `train_subwords`. With separate vocabularies the
-    methods are those of the target, and `source` has those of the source; the bytes are a ZIP archive of two models.
+    words around it together again. Nothing else is normalised (see `train_subwords`), unless a text has characters that
+    the vocabulary lacks: see `readable`. With separate vocabularies the methods are those of the target, and `source`
+    has those of the source; the bytes are a ZIP archive of two models.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -91,12 +97,16 @@ class Subwords:
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without BOS and EOS."""
         ids: list[int] = self.processor.encode(tidy(text))
-        return ids
+        return ids if UNK not in ids else list(self.processor.encode(self.readable(text)))
+
+    def readable(self, text: str) -> str:
+        """The text whose ids `encode` gives: `tidy`, or `composed` if fewer of its characters are unknown."""
+        return min((tidy(text), composed(text)), key=lambda form: self.processor.encode(form).count(UNK))
 
     def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Ids of many texts, each as `encode` gives them."""
         ids: list[list[int]] = self.processor.encode([tidy(text) for text in texts], num_threads=threads)
-        return ids
+        return [one if UNK not in one else self.encode(text) for one, text in zip(ids, texts, strict=True)]
 
     def sample_batch(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
         """Ids of many texts, cut at random: by BPE-dropout, or drawn from a unigram model; a function of the seed.
@@ -169,6 +179,15 @@ def unpack_models(content: bytes) -> tuple[bytes, bytes]:
 def tidy(text: str) -> str:
     """One plain space between the words of `text.split()`, and no ▁ that could be taken for one."""
     return " ".join(text.replace(WORD_START, "_").split())
+
+
+def composed(text: str) -> str:
+    """The same words, tidy, with each accent in its letter (Unicode's NFC) and without invisible characters.
+
+    A word of such characters alone stays, so that the words keep their numbers.
+    """
+    words = unicodedata.normalize("NFC", tidy(text)).split()
+    return " ".join(INVISIBLE.sub("", word) or word for word in words)
 
 
 def split_words(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from rela.analysis.record import END, START, TYPES, AttentionRecord
 from rela.analysis.sink import sink_mass
 from rela.analysis.sparsity import sparsity_rate
 from rela.analysis.words import merge_record, word_index
-from rela.data.subwords import NO_BREAK, UNK, WORD_START, Subwords, tidy
+from rela.data.subwords import NO_BREAK, UNK, WORD_START, Subwords
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks
 
@@ -191,7 +191,7 @@ def surface(subwords: Subwords, side: Encoded) -> list[str]:
 
     They begin words where the record's pieces do: not after a no-break space, and at every token of tokenised text.
     """
-    written: list[str] = subwords.processor.encode(tidy(side.text), out_type=str)
+    written: list[str] = subwords.processor.encode(subwords.readable(side.text), out_type=str)
     marks = [next((mark for mark in (WORD_START, NO_BREAK) if piece.startswith(mark)), "") for piece in side.pieces]
     return [mark + piece.removeprefix(WORD_START) for mark, piece in zip(marks, written, strict=True)]
 

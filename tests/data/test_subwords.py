@@ -49,6 +49,16 @@ def test_characters_are_not_rewritten(subwords):
     assert subwords.decode(subwords.encode("Mäuse … ½")) == "Mäuse … ½"
 
 
+def test_accents_apart_and_invisible_characters_are_read_where_they_are_unknown(subwords):
+    text = "der Ka\u00adter sah\u200b Ma\u0308use \u00ad \ufeffund 猫"
+    wanted = subwords.encode("der Kater sah Mäuse 猫 und 猫")
+    assert subwords.encode(text) == subwords.encode_batch(["the cat", text])[1] == wanted
+    assert max(word_index(subwords.pieces(wanted))) + 1 == len(text.split())
+    knows = train_subwords([*LINES, text], 130, seed=1)
+    assert knows.readable(text) == text
+    assert knows.decode(knows.encode(text)) == text
+
+
 def test_the_word_mark_in_a_text_does_not_split_a_word(subwords):
     assert max(word_index(subwords.pieces(subwords.encode("cat▁cat mice")))) == 1
 
