@@ -21,6 +21,7 @@ from rela.filtering.detector import (
     Detector,
     attention_by_word,
     features_of,
+    lacking_by_word,
     names_of,
     null_by_word,
     scorable,
@@ -142,11 +143,13 @@ def word_thresholds(
     there: Sequence[PairView],
     back: Sequence[PairView] | None,
 ) -> dict[str, float]:
-    """What 1 % of the trusted words exceed: null rates of both sides' words, and how little a source word is seen."""
+    """What 1 % of the trusted words exceed: nats lacked, null rates of both sides' words, how little a word is seen."""
     share = FALSE_ALARMS["warn"]
+    lacked = [x for (_, text), view in zip(pairs, there, strict=True) for x in lacking_by_word(forward, text, view)]
     nulls = [x for (_, text), view in zip(pairs, there, strict=True) for x in null_by_word(forward, text, view)]
     seen = [x for (text, _), view in zip(pairs, there, strict=True) for x in attention_by_word(forward, text, view)]
-    found = {"null": float(np.quantile(nulls, 1 - share)), "attention": float(np.quantile(seen, share))}
+    found = {name: float(np.quantile(values, 1 - share)) for name, values in (("lacking", lacked), ("null", nulls))}
+    found["attention"] = float(np.quantile(seen, share))
     if back is not None and backward is not None:
         nulls = [x for (text, _), view in zip(pairs, back, strict=True) for x in null_by_word(backward, text, view)]
         found["reverse null"] = float(np.quantile(nulls, 1 - share))

@@ -17,6 +17,7 @@ from rela.filtering.detector import (
     by_word,
     detector_for,
     features_of,
+    lacking_by_word,
     null_by_word,
     problem_of,
     view_both,
@@ -41,6 +42,8 @@ class WordCheck:
     """Of a target word, the sum over its subwords."""
     attention: float | None = None
     """What a source word gets in the layer that looks at it most; 1 is the whole row of a target subword."""
+    lacking: float | None = None
+    """Of a target word, the nats that it and its neighbours lack of an explanation by the source."""
     flagged: bool = False
     """A target word without a source, a source word left untranslated: more so than 99 % of trusted words."""
 
@@ -132,9 +135,12 @@ class Checker:
         pieces = self.forward.subwords.pieces(self.forward.subwords.encode(pair[1]))
         null = null_by_word(self.forward, pair[1], view)
         log_prob = by_word(view.log_probs[:-1], pieces, total=True)
-        limit = 2.0 if self.detector is None else self.detector.words["null"]
+        lacked = lacking_by_word(self.forward, pair[1], view)
+        limits = {} if self.detector is None else self.detector.words
+        by, limit = (lacked, limits["lacking"]) if "lacking" in limits else (null, limits.get("null", 2.0))
         return [
-            WordCheck(word, n, p, flagged=n > limit) for word, n, p in zip(pair[1].split(), null, log_prob, strict=True)
+            WordCheck(word, n, p, lacking=x, flagged=value > limit)
+            for word, n, p, x, value in zip(pair[1].split(), null, log_prob, lacked, by, strict=True)
         ]
 
     def source_words(self, pair: Pair, view: PairView, theirs: PairView | None) -> list[WordCheck]:

@@ -26,13 +26,15 @@ from rela.decoding.directions import check_opposite
 from rela.decoding.even_packing import IdPair
 from rela.decoding.translate import PairTooLong, Translator
 from rela.files import read_json, write_text
-from rela.filtering.features import LATER, PairView, feature_names, view_pairs
+from rela.filtering.features import LATER, PairView, feature_names, lacking, view_pairs
 from rela.filtering.fingerprint import model_fingerprint
 from rela.filtering.noise import Pair
 from rela.model.folder import ModelFolderError
 
 DETECTOR = "check.json"
 TOO_LONG_FOR_MODEL = "too long for the model"
+OWN = 0.6
+"""How much what a word itself lacks counts, if it is more than the mean of the word and its two neighbours."""
 LARGEST = 5.0
 """The size at which a feature is cut off, in deviations from its mean."""
 
@@ -57,7 +59,9 @@ class Detector:
     thresholds: dict[str, float] = field(default_factory=dict)
     """Scores above which 5 % (notice) and 1 % (warn) of the trusted pairs lie."""
     words: dict[str, float] = field(default_factory=dict)
-    """Of single words: null rates above which, and attention below which, 1 % of the trusted words lie."""
+    """Of single words: nats lacked and null rates above which, and attention below which, 1 % of the trusted words lie.
+
+    Older detectors do not have "lacking"."""
     trusted: int = 0
     """Pairs it was fitted on."""
     auroc: dict[str, float] = field(default_factory=dict)
@@ -133,6 +137,20 @@ def scorable(forward: Translator, backward: Translator | None, pair: Pair) -> bo
 def null_by_word(translator: Translator, target: str, view: PairView) -> list[float]:
     """The share of heads that look at nothing where a word of the target is written."""
     return by_word(view.null_rows[:-1], translator.subwords.pieces(translator.subwords.encode(target)))
+
+
+def lacking_by_word(translator: Translator, target: str, view: PairView) -> list[float]:
+    """The nats that each word of the target lacks of an explanation by the source, as its neighbours bear it out.
+
+        max(OWN · x[i], mean(x[i − 1], x[i], x[i + 1]))     x the means over each word's subwords
+
+    A passage without a source has words that are probable all the same, such as articles; their neighbours are not.
+    """
+    pieces = translator.subwords.pieces(translator.subwords.encode(target))
+    x = np.array(by_word(lacking(view.log_probs[:-1], view.plain[:-1]), pieces))
+    around = [x[max(i - 1, 0) : i + 2].mean() for i in range(len(x))]
+    found: list[float] = np.maximum(OWN * x, around).tolist()
+    return found
 
 
 def attention_by_word(translator: Translator, source: str, view: PairView) -> list[float]:

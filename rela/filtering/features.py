@@ -64,6 +64,8 @@ class PairView:
     """[L, H], the null rate of each head of cross attention."""
     log_probs: NDArray[np.float64]
     """[T + 1], of each target subword and </s>."""
+    plain: NDArray[np.float64]
+    """[T + 1], the same with the reference source."""
     contrast: float
     """Log-probability for each subword, above that with the reference source."""
     null_rows: NDArray[np.float64]
@@ -177,6 +179,7 @@ def make_view(
     return PairView(
         null=by_head.numpy(),
         log_probs=log_probs,
+        plain=plain,
         contrast=contrast,
         null_rows=null.mean((0, 1)).numpy(),
         coverage=coverage.numpy(),
@@ -189,12 +192,17 @@ def lowest(values: NDArray[Any]) -> float:
     return float(np.sort(values)[: max(1, round(WORST * len(values)))].mean())
 
 
+def lacking(log_probs: NDArray[Any], plain: NDArray[Any]) -> NDArray[Any]:
+    """[T], LEAST_EXPLAINED · −plain − (log_probs − plain): the nats that the source lacks to explain each subword."""
+    return np.asarray((1 - LEAST_EXPLAINED) * plain - log_probs)
+
+
 def unexplained(log_probs: NDArray[Any], plain: NDArray[Any]) -> float:
-    """log(1 + max Σ (LEAST_EXPLAINED · −plain − (log_probs − plain))), the maximum over all runs of subwords.
+    """log(1 + max Σ lacking), the maximum over all runs of subwords.
 
     Of words with nothing in the source the sum grows with every word; where each word has a source it stays small.
     """
-    sums = np.cumsum([0.0, *((1 - LEAST_EXPLAINED) * plain - log_probs)])
+    sums = np.cumsum([0.0, *lacking(log_probs, plain)])
     return float(np.log1p((sums - np.minimum.accumulate(sums)).max()))
 
 

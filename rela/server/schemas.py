@@ -105,6 +105,7 @@ class CheckedWord(BaseModel):
     null: float | None
     log_prob: float | None
     attention: float | None
+    lacking: float | None
     flagged: bool = Field(description="A target word without a source, or a source word left untranslated.")
 
 
