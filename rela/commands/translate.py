@@ -283,7 +283,10 @@ def evaluate(
 def parallel_lines(reference: Path, other: Path) -> tuple[list[str], list[str]]:
     """The lines of two texts, of which there must be equally many."""
     from rela.data.corpus import read_lines
+    from rela.data.tables import is_table
 
+    if tables := [path for path in (other, reference) if is_table(path)]:
+        raise ValueError(f"{tables[0]} is a table; wanted lines of text, as rela translate writes without --format")
     references, others = list(read_lines(reference)), list(read_lines(other))
     if len(others) != len(references):
         raise ValueError(f"{other} has {len(others)} lines and {reference} {len(references)}; wanted equally many")

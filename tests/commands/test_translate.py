@@ -339,6 +339,7 @@ def test_text_that_cannot_be_read_is_an_error_that_says_why(fails, call, model, 
     fails("score", model, texts / "source.en", texts / "short", named="unequal line counts")
     fails("score", model, texts / "short", texts / "source.en", named="unequal line counts")
     fails("evaluate", texts / "short", texts / "target.de", named="1 lines")
+    fails("evaluate", texts / "output.jsonl", texts / "target.de", named="output.jsonl is a table; wanted lines")
     fails("evaluate", texts / "latin1", texts / "latin1", named="latin1, line 2: not UTF-8")
     fails("evaluate", texts / "empty", texts / "empty", named="no sentence")
     assert call("translate", model, texts / "empty") == (0, "", "")
