@@ -5,7 +5,8 @@
         --links eflomal=eflomal.gdfa --output rows.json
 
 Heads and the trained aligner are those in the model folders (`rela fit-aligner`), made without gold links. Rows with
-`uses_gold` did use gold links, to show what is possible. `--links NAME=FILE` also evaluates the links of other tools.
+`uses_gold` did use gold links, to show what is possible. `--links NAME=FILE` also evaluates the links of other tools:
+as they are, and without those of a word and a punctuation mark, which `rela align` leaves out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch import Tensor
 from rela.alignment.choose import Aligner, choose, default_choice, load_choice
 from rela.alignment.corpus import METHODS, PRODUCT, WordMatrices, symmetrise_matrices, turn, two_matrices
 from rela.alignment.joint import load_joint
+from rela.alignment.punctuation import same_sort
 from rela.analysis.links import matrix_links
 from rela.data.corpus import read_pairs
 from rela.decoding.translate import Translator
@@ -46,6 +48,12 @@ def judge(links: Iterable[frozenset[Link]], gold: Sequence[GoldLinks], resamples
     return {**asdict(alignment_error_rate(found, gold)), "low": low, "high": high}
 
 
+def of_one_sort(found: Iterable[frozenset[Link]], pairs: Pairs) -> list[frozenset[Link]]:
+    """The links of each pair without those of a word and a punctuation mark."""
+    sides = ((source.split(), target.split()) for source, target in pairs)
+    return [same_sort(links, *words) for links, words in zip(found, sides, strict=True)]
+
+
 def two_directions(
     name: str,
     forward: WordMatrices,
@@ -66,7 +74,10 @@ def two_directions(
     for method in METHODS:
         title = f"{method} > {PRODUCT}" if method == "product" else method
         variants[title] = [symmetrise_matrices(one, other, method) for one, other in zip(there, back, strict=True)]
-    rows = [{"aligner": name, "variant": title, **judge(links, gold, resamples)} for title, links in variants.items()]
+    rows = [
+        {"aligner": name, "variant": title, **judge(of_one_sort(links, pairs), gold, resamples)}
+        for title, links in variants.items()
+    ]
     return [{**row, "pairs_per_second_both": speed} for row in rows]
 
 
@@ -79,7 +90,7 @@ def possible(
         ("head chosen with gold links", choose(forward, pairs, gold, tokenised)),
         ("middle layer, shifted", default_choice(forward.config.model.decoder_layers)),
     ):
-        links = [matrix_links(one) for one in Aligner(forward, choice, tokenised).matrices(pairs)]
+        links = Aligner(forward, choice, tokenised).align(*zip(*pairs, strict=True))
         row = {"aligner": name, "variant": f"forward: {choice}", **judge(links, gold, resamples)}
         rows.append({**row, "uses_gold": name.startswith("head")})
     return rows
@@ -103,7 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     forward, backward = (Translator.load(folder, options.device) for folder in (options.forward, options.reverse))
     rows = []
     for name, file in (text.split("=", 1) for text in options.links):
-        rows.append({"aligner": name, "variant": file, **judge(read_hypotheses(file), gold, options.resamples)})
+        links = read_hypotheses(file)
+        rows.append({"aligner": name, "variant": file, **judge(links, gold, options.resamples)})
+        kept = judge(of_one_sort(links, pairs), gold, options.resamples)
+        rows.append({"aligner": f"{name}, without links of a word and a mark", "variant": file, **kept})
     rows += possible(forward, pairs, gold, options.tokenised, options.resamples)
     for model in (forward, backward):
         if model.folder is None or load_choice(model.folder) is None:

@@ -9,13 +9,16 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import tee
 from pathlib import Path
 
 from torch import Tensor
 
+from rela.alignment.punctuation import same_sort
 from rela.analysis.capture import capture
 from rela.analysis.links import AlignmentTable, matrix_links, word_weights
 from rela.analysis.record import AttentionRecord
+from rela.data.subwords import split_words
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks, Link
 from rela.files import read_json, write_text
@@ -111,9 +114,10 @@ class Aligner:
         check_choice(self.choice, translator)
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[frozenset[Link]]:
-        """The links (source word, target word) of each pair, in order."""
-        for matrix in self.matrices(zip(sources, targets, strict=True)):
-            yield matrix_links(matrix)
+        """The links (source word, target word) of each pair, in order; none is of a word and a punctuation mark."""
+        pairs, texts = tee(zip(sources, targets, strict=True))
+        for matrix, (source, target) in zip(self.matrices(pairs), texts, strict=True):
+            yield same_sort(matrix_links(matrix), split_words(source), split_words(target))
 
     def matrices(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Tensor]:
         """[T', S'], the word weights of each pair, in order."""
@@ -128,7 +132,7 @@ def choose(
     pairs, gold = list(pairs), list(gold)
     if len(pairs) != len(gold) or not gold:
         raise ValueError(f"gold links of {len(gold)} sentences for {len(pairs)} pairs; wanted equally many, and some")
-    tables = {shifted: AlignmentTable(shifted) for shifted in (False, True)}
+    tables = {shifted: AlignmentTable(shifted, same_sort) for shifted in (False, True)}
     for records, links in zip(capture(translator, pairs, ("cross",), tokenised=tokenised), gold, strict=True):
         for table in tables.values():
             table.add(records["cross"], links)

@@ -12,8 +12,10 @@ from torch import Tensor
 from rela.alignment.agreement import PAIRS, choose_alone, choose_together
 from rela.alignment.choose import Aligner, AlignmentChoice, choose
 from rela.alignment.joint import JointAligner
+from rela.alignment.punctuation import same_sort
 from rela.analysis.links import matrix_links
 from rela.data.corpus import is_empty
+from rela.data.subwords import split_words
 from rela.decoding.directions import check_opposite
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks, Link, symmetrise
@@ -48,8 +50,17 @@ def align_corpus(
     direction; its links are turned round and the two sets symmetrised by `method`, `grow-diag-final-and` if left out.
     With one model and a `method`, the two sets are the links of its rows (each target word's best source word) and of
     its columns (each source word's best target word); without, its rows' links alone. A pair too long for a model gets
-    no links and a warning.
+    no links and a warning. A word and a punctuation mark are not linked (rela.alignment.punctuation).
     """
+    pairs, texts = tee(pairs)
+    for links, (source, target) in zip(all_links(forward, pairs, backward, method), texts, strict=True):
+        yield same_sort(links, split_words(source), split_words(target)) if links else links
+
+
+def all_links(
+    forward: WordMatrices, pairs: Iterable[tuple[str, str]], backward: WordMatrices | None, method: str | None
+) -> Iterator[frozenset[Link]]:
+    """The links of `align_corpus`, and those of a word and a punctuation mark."""
     if backward is None and method is None and not isinstance(forward, JointAligner):
         stream = short_enough(pairs, [forward.translator])
         yield from map(matrix_links, forward.matrices(stream))

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rela.alignment.punctuation import same_sort
 from rela.analysis.capture import WINDOW, Encoded, encode
 from rela.analysis.links import matrix_links
 from rela.analysis.record import END
 from rela.analysis.words import merge_subwords
 from rela.data.batch import Batch
+from rela.data.subwords import split_words
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.evaluation.alignment import Link
@@ -62,9 +64,10 @@ class FittedAligner:
         self.module = module.to(translator.device).eval()
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[frozenset[Link]]:
-        """The links (source word, target word) of each pair, in order."""
-        for matrix in self.matrices(zip(sources, targets, strict=True)):
-            yield matrix_links(matrix)
+        """The links (source word, target word) of each pair, in order; none is of a word and a punctuation mark."""
+        pairs, texts = tee(zip(sources, targets, strict=True))
+        for matrix, (source, target) in zip(self.matrices(pairs), texts, strict=True):
+            yield same_sort(matrix_links(matrix), split_words(source), split_words(target))
 
     def matrices(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Tensor]:
         """[T', S'], the probability of each source word for each target word, in order.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rela.alignment.choose import Aligner, AlignmentChoice, mean_of_shares
+from rela.alignment.punctuation import is_mark, same_sort
 from rela.analysis.capture import Encoded, capture_batch
 from rela.analysis.links import NO_LINK, best_source, matrix_links
 from rela.analysis.record import END, AttentionRecord
@@ -40,6 +41,7 @@ class OnlineLinks:
         self.choice, self.chosen = aligner.choice, aligner.chosen
         self.kind = translator.config.model.attention_kinds["cross"]
         self.word_starts = word_starts(translator.subwords.source), word_starts(translator.subwords)
+        self.marks = marks_of(translator.subwords.source), marks_of(translator.subwords)
         self.tables: dict[torch.device, Tensor] = {}
 
     @property
@@ -94,6 +96,17 @@ class OnlineLinks:
         matrix = words.mean(dim=1) if self.choice.heads is None else mean_of_shares(words.movedim(1, 0))
         return best_source(matrix), plain.all(0)
 
+    def kept(self, source: Sequence[int], target: Sequence[int], links: Set[Link], text: str = "") -> Set[Link]:
+        """The links that `read` or `read_batch` gave, without those of a word and a punctuation mark."""
+        sides = source, target
+        if all(marks.isdisjoint(ids) for marks, ids in zip(self.marks, sides, strict=True)):
+            return links  # as nearly always: punctuation follows its word without a space
+        subwords = self.translator.subwords
+        pieces = [tuple(subwords.source.pieces(source)), tuple(subwords.pieces(target))]
+        if text and not self.no_break_splits:
+            pieces[0] = joined(pieces[0], text)
+        return same_sort(links, words(pieces[0]), [word for word in words(pieces[1]) if word])
+
     def tables_on(self, device: torch.device) -> Tensor:
         """`word_starts` of both sides, [2, V], on a device, where they stay."""
         if device not in self.tables:
@@ -107,6 +120,12 @@ class OnlineLinks:
         pair = Encoded(list(source), pieces[0]), Encoded(list(target), pieces[1])
         (records,) = capture_batch(self.translator, [pair], ("cross",))
         return self.choice.links(records["cross"])
+
+
+def marks_of(subwords: Subwords) -> frozenset[int]:
+    """The ids of subwords that begin a word and have punctuation marks alone."""
+    pieces = subwords.pieces(range(subwords.size))
+    return frozenset(id for id, piece in enumerate(pieces) if piece[:1] == WORD_START and is_mark(piece[1:]))
 
 
 def word_starts(subwords: Subwords) -> NDArray[np.int8]:

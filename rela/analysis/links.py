@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rela.analysis.record import END, AttentionRecord
-from rela.analysis.words import merge_subwords
+from rela.analysis.words import merge_subwords, words
 from rela.evaluation.alignment import AlignmentCounts, AlignmentScore, GoldLinks, Link
 
 NO_LINK = -1
@@ -105,11 +105,15 @@ class AlignmentByHead:
         return sum(row[head].aer for row, head in zip(self.heads, self.best_heads, strict=True)) / len(self.heads)
 
 
-class AlignmentTable:
-    """Counts the links of every layer and head, record by record, against gold; keeps counts only."""
+Keep = Callable[[frozenset[Link], Sequence[str], Sequence[str]], frozenset[Link]]
+"""Some of the links of a sentence pair, whose words follow."""
 
-    def __init__(self, shifted: bool = False):
-        self.shifted = shifted
+
+class AlignmentTable:
+    """Counts the links of every layer and head, or what `keep` keeps of them, against gold; keeps counts only."""
+
+    def __init__(self, shifted: bool = False, keep: Keep | None = None):
+        self.shifted, self.keep = shifted, keep
         self._layers: list[AlignmentCounts] = []
         self._heads: list[list[AlignmentCounts]] = []
 
@@ -125,12 +129,18 @@ class AlignmentTable:
             self._heads = [[AlignmentCounts()] * H for _ in range(L)]
         if (len(self._heads), len(self._heads[0])) != (L, H):
             raise ValueError(f"a record of {L} layers and {H} heads among others of another size")
+        sides = words([key for key in record.keys if key != END]), words(record.queries[:-1])
+
+        def counts(sources: list[int]) -> AlignmentCounts:
+            links = links_of(sources)
+            return AlignmentCounts.of(links if self.keep is None else self.keep(links, *sides), gold)
+
         by_head = best_source(weights).tolist()  # [L][H][T]
         by_layer = best_source(layer_attention(weights)).tolist()  # [L][T]
         for layer in range(L):
-            self._layers[layer] += AlignmentCounts.of(links_of(by_layer[layer]), gold)
+            self._layers[layer] += counts(by_layer[layer])
             for head in range(H):
-                self._heads[layer][head] += AlignmentCounts.of(links_of(by_head[layer][head]), gold)
+                self._heads[layer][head] += counts(by_head[layer][head])
 
     def scores(self) -> AlignmentByHead:
         """The scores so far."""

@@ -5,7 +5,7 @@ import torch
 
 from rela.alignment.agreement import Agreement, SelfAgreement, choose_alone, choose_together, single_heads
 from rela.alignment.choose import Aligner, AlignmentChoice
-from rela.alignment.corpus import align_corpus, choose_if_needed, turn
+from rela.alignment.corpus import all_links, choose_if_needed, turn
 from tests.tiny_models import BACK, HEADS, LAYERS, tiny_translator, toy_pairs
 
 PAIRS = toy_pairs(6)
@@ -49,8 +49,8 @@ def test_two_models_are_chosen_by_how_well_their_links_agree():
     turned = [(target, source) for source, target in PAIRS]
 
     def agreement(one, other):
-        ours = list(align_corpus(Aligner(there, one), PAIRS))
-        theirs = [turn(links) for links in align_corpus(Aligner(back, other), turned)]
+        ours = list(all_links(Aligner(there, one), PAIRS, None, None))
+        theirs = [turn(links) for links in all_links(Aligner(back, other), turned, None, None)]
         common = sum(len(a & b) for a, b in zip(ours, theirs, strict=True))
         words = sum(len(text.split()) for pair in PAIRS for text in pair)
         return 2 * common / (sum(len(a) + len(b) for a, b in zip(ours, theirs, strict=True)) / 2 + words / 2)

@@ -10,6 +10,7 @@ import torch
 
 from rela.alignment.choose import AlignmentChoice, default_choice
 from rela.alignment.online import OnlineLinks, written_words
+from rela.alignment.punctuation import same_sort
 from rela.analysis.record import END, AttentionRecord
 from rela.config import Config, DecodeConfig
 from rela.decoding.beam import Hypothesis
@@ -57,7 +58,9 @@ def test_links_are_those_of_forced_decoding(kind, options):
         ):
             assert [dataclasses.replace(item, links=None) for item in group] == without
             for item in group:
-                forced = links.read(translator.subwords.encode(line), item.tokens, None)
+                source = translator.subwords.encode(line)
+                forced = links.kept(source, item.tokens, links.read(source, item.tokens, None))
+                assert forced == same_sort(forced, line.split(), item.text.split())
                 compared += len(forced)
                 different += len(forced ^ item.links)
     assert compared > 12

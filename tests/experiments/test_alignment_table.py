@@ -23,7 +23,9 @@ def test_every_variant_has_its_row_and_interval(tmp_path, capsys):
     more = ["--links", f"truth={tmp_path / 'gold.align'}", "--resamples", "20", "--output", str(tmp_path / "rows.json")]
     rows = main([*arguments, *more, "--device", "cpu"])
     assert rows[0]["aer"] == rows[0]["low"] == rows[0]["high"] == 0.0
-    assert len(rows) == 1 + 2 + 2 * (3 + len(METHODS))
+    assert rows[1]["aligner"] == "truth, without links of a word and a mark"
+    assert rows[1]["links"] <= rows[0]["links"]
+    assert len(rows) == 2 + 2 + 2 * (3 + len(METHODS))
     assert sum(row.get("uses_gold", False) for row in rows) == 1
     for row in rows:
         assert row["low"] <= row["aer"] <= row["high"]
