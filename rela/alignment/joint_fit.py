@@ -28,9 +28,8 @@ from rela.alignment.fit import (
 )
 from rela.alignment.fitted import batches_of
 from rela.alignment.joint import JointAligner, JointModule, encode_sides, encoder_states
-from rela.alignment.punctuation import same_sort
 from rela.analysis.capture import capture
-from rela.analysis.words import punctuation_apart, word_index, words
+from rela.analysis.words import punctuation_apart, word_index
 from rela.decoding.directions import check_opposite
 from rela.decoding.translate import Translator
 from rela.progress import Progress, no_progress
@@ -118,9 +117,7 @@ def two_model_links(
             dataclasses.replace(source, pieces=source_pieces[0]),
             dataclasses.replace(target, pieces=target_pieces[1]),
         )
-        spelled = words(source_pieces[0]), words(target_pieces[0])
-        taken, offered = (same_sort(symmetrise_matrices(*matrices, name), *spelled) for name in (method, "union"))
-        yield sides, (taken, offered)
+        yield sides, (symmetrise_matrices(*matrices, method), symmetrise_matrices(*matrices, "union"))
 
 
 def words_alike(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rela.data.corpus import CorpusError
+from rela.data.corpus import CorpusError, open_text
 from rela.files import parse_json
 
 COLUMNS = ("source", "target")
 PARQUET, JSON_LINES = ".parquet", ".jsonl"
+COMPRESSED_JSON = (".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
 
 
 def is_table(path: str | Path) -> bool:
     """Whether a file is a table, by its name."""
-    return Path(path).suffix in (PARQUET, JSON_LINES)
+    return Path(path).name.endswith((PARQUET, JSON_LINES, *COMPRESSED_JSON))
 
 
 def check_tables(paths: Sequence[str | Path]) -> None:
@@ -31,7 +32,7 @@ def table_rows(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[bytes
     if Path(path).suffix == PARQUET:
         yield from parquet_rows(path, columns, 0, None)
         return
-    with open(path, "rb") as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, 1):
             yield json_row(path, number, line, columns)
 

@@ -236,8 +236,13 @@ class Translator:
             lock.close()
 
     def encode_source(self, line: str, number: int) -> list[int]:
-        """Subword ids of a line, cut with a warning where it is longer than the model's positions reach."""
+        """Subword ids of a line, cut with a warning where it is longer than the model's positions reach.
+
+        There is a warning, too, where no character is known: what the model then writes has no source.
+        """
         ids = self.subwords.source.encode(line)
+        if UNK in ids and not any(map(str.isalnum, self.subwords.source.decode(ids))):
+            warnings.warn(f"line {number + 1} has no word in characters that the model knows", stacklevel=2)
         limit = self.config.model.max_length - 1
         if len(ids) > limit:
             warnings.warn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -27,6 +28,8 @@ from rela.filtering.noise import Pair
 
 WINDOW = 512
 """Pairs that are read and looked at together."""
+LOOSE_SPACE = re.compile(r"(?<!\d) | (?!\d)")
+"""A space that is not between two digits."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,12 @@ class Checker:
 
 
 def nothing_to_translate(source: str, target: str) -> bool:
-    """Whether both sides are the same, up to white space, and have no letter: numbers, punctuation, emoji."""
-    return source.split() == target.split() and not any(character.isalpha() for character in source)
+    """Whether both sides are the same and have no letter: numbers, punctuation, emoji.
+
+    White space counts between digits only: `12 %` is `12%`, `1 2` is not `12`.
+    """
+    sides = (LOOSE_SPACE.sub("", " ".join(side.split())) for side in (source, target))
+    return len(set(sides)) == 1 and not any(character.isalpha() for character in source)
 
 
 def numbers(view: PairView) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pyarrow
@@ -26,8 +27,10 @@ def tables(tmp_path):
 
 
 def test_pairs_of_a_table(tables):
+    packed = tables[1].with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(tables[1].read_bytes()))
     wanted = [(source.encode(), target.encode()) for source, target in PAIRS]
-    for table in tables:
+    for table in (*tables, packed):
         assert is_table(table)
         assert list(table_rows(table, ("source", "target"))) == wanted
         assert [row[1:] for row in raw_pairs(table, table)] == wanted

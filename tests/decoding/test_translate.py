@@ -179,6 +179,7 @@ def test_empty_lines_have_empty_translations(make_translator):
     assert scored.pieces == ("</s>",)
 
 
+@pytest.mark.filterwarnings("ignore:line . has no word in characters that the model knows")
 @pytest.mark.parametrize(
     "line", ["🐕 sleeps 🛌🏽", "a\0b", "הכלב ישן .", "e\u0301\u200b\u2028x", "\ufeffdog", "dog\ttail", "\x1b[31m", "▁"]
 )
@@ -188,6 +189,15 @@ def test_odd_characters_are_translated_like_any_others(make_translator, line):
     assert together == [translator.translate(["The dog sleeps ."])[0], translator.translate([line])[0]]
     assert not set(together[1]) & set("\n\t")
     assert translator.score([line], [line])[0].log_prob < 0
+
+
+def test_a_line_without_a_known_character_is_named(make_translator):
+    translator = make_translator()
+    with pytest.warns(UserWarning, match="line 2 has no word in characters that the model knows"):
+        assert len(translator.translate(["The dog sleeps .", "\u65e5\u672c"])) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        translator.translate(["The \u65e5 sleeps .", "", ". !"])
 
 
 def test_a_very_long_line_is_cut_with_a_warning(make_translator):

@@ -91,6 +91,8 @@ def test_what_a_word_lacks_is_its_own_or_the_mean_of_three(models):
         ("12", "12", True),
         (" 12\u00a0% ", "12 %", True),
         ("!!!", "!!!", True),
+        ("12 %", "12%", True),
+        ("1 2", "12", False),
         ("\U0001f600", "\U0001f600", True),
         ("12", "13", False),
         ("3 m", "3 m", False),
