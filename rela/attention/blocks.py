@@ -2,7 +2,8 @@
 
 A rectified weight depends on one score alone. So a block of scores is computed, rectified and multiplied by the values
 while it is in the processor's cache, and keys that no query of a block sees are not looked at. The backward pass
-computes the weights again. Blocks depend on lengths and not on the batch, so that a sentence's numbers do not, either.
+computes the weights again. Blocks are of one sentence and depend on the (padded) lengths alone, so that a sentence's
+numbers do not depend on how many others are beside it.
 """
 
 from __future__ import annotations
@@ -126,8 +127,7 @@ def blocks_of(q: Tensor, k: Tensor, limits: Limits) -> Iterator[Block]:
 
 def rows_of(x: Tensor, block: Block, group: int) -> Tensor:
     """The rows [Hk, H/Hk · rows, D] of a block in x [B, H, T, D]; a copy where heads share keys."""
-    heads = slice(block.heads.start * group, block.heads.stop * group)
-    part = x[block.sentence, heads, block.rows]
+    part = x[block.sentence, heads_of(block, group), block.rows]
     return part if group == 1 else part.unflatten(0, (-1, group)).flatten(1, 2)
 
 
@@ -196,10 +196,6 @@ class Scores:
             parts.masked_fill_(~self.mask_of(block), 0.0)
         return x
 
-    def drop(self, x: Tensor, kept: Tensor | None) -> Tensor:
-        """Weights or their gradients times what `kept` says, in place."""
-        return x if kept is None else x.mul_(kept)
-
     def kept(self, block: Block, like: Tensor) -> Tensor | None:
         """What dropout multiplies the weights of a block by, 0 or 1 / (1 − p); None without dropout.
 
@@ -226,8 +222,7 @@ class Attention(torch.autograd.Function):
         out = heads_last(q, v.size(-1))
         for block in ctx.blocks:
             weights = scores.hide(rectified_(scores.of(block), limits.weights), block)
-            scores.drop(weights, scores.kept(block, weights))
-            put(out, block, scores.group, torch.bmm, weights, keys_of(v, block))
+            put(out, block, scores.group, times(weights, scores.kept(block, weights)), keys_of(v, block))
         return out
 
     @staticmethod
@@ -253,11 +248,11 @@ def gradients_by_blocks(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         weights, slope = weights_and_slope(scores.of(block), limits.weights)
         kept = scores.kept(block, weights)
         # of relu, what is dropped here has no slope below, and needs none
-        add(dv, block, scores.drop(scores.hide(weights, block), kept).mT, d_rows)
-        d_scores = slope(scores.drop(scores.product(1, d_rows, values), kept))
+        add(dv, block, times(scores.hide(weights, block), kept).mT, d_rows)
+        d_scores = slope(times(scores.product(1, d_rows, values), kept))
         if limits.weights != "relu":  # whose slope is zero where its weight is
             scores.hide(d_scores, block)
-        put(dq, block, group, torch.bmm, d_scores, keys)
+        put(dq, block, group, d_scores, keys)
         add(dk, block, d_scores.mT, queries)
         if theta is not None:
             d_theta[heads_of(block, group)] -= scores.by_head(d_scores, block).sum((-1, -2), dtype=wide).flatten()
@@ -306,13 +301,13 @@ def heads_last(q: Tensor, size: int) -> Tensor:
     return q.new_zeros(B, T, H, size).transpose(1, 2)
 
 
-def put(out: Tensor, block: Block, group: int, product: Callable[..., Tensor], a: Tensor, b: Tensor) -> None:
+def put(out: Tensor, block: Block, group: int, a: Tensor, b: Tensor) -> None:
     """Write the product of a [Hk, H/Hk · rows, keys] and b [Hk, keys, D] where the block's queries lie in `out`."""
     place = out[block.sentence, heads_of(block, group), block.rows]
     if group == 1:
-        product(a, b, out=place)
+        torch.bmm(a, b, out=place)
     else:
-        place.copy_(product(a, b).unflatten(1, (group, -1)).flatten(0, 1))
+        place.copy_(torch.bmm(a, b).unflatten(1, (group, -1)).flatten(0, 1))
 
 
 def add(total: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
@@ -322,6 +317,11 @@ def add(total: Tensor, block: Block, a: Tensor, b: Tensor) -> None:
         torch.baddbmm(place, a, b, out=place)
     else:
         place += torch.bmm(a, b)  # which, unlike @, is fast for a batch of one
+
+
+def times(x: Tensor, kept: Tensor | None) -> Tensor:
+    """Weights or their gradients times what dropout keeps of them, in place."""
+    return x if kept is None else x.mul_(kept)
 
 
 def rectified_(scores: Tensor, weights: str) -> Tensor:
