@@ -8,6 +8,7 @@ import torch
 from rela.attention.paths import Call, path_of, why_not_decoded, why_not_fused
 
 STEP = Call("relu", queries=1, keys=4096)
+LONG = Call("relu", "cpu", torch.float32, queries=128, keys=128)
 
 PATHS = {
     "one query": (STEP, "decode"),
@@ -35,6 +36,16 @@ PATHS = {
     "entmax near softmax": (Call("entmax:1.01", queries=9, keys=9), "reference"),
     "no kernel for it": (STEP._replace(weights="gelu"), "reference"),
     "on a CPU": (STEP._replace(device="cpu"), "reference"),
+    "on a CPU, long": (LONG, "blocks"),
+    "on a CPU, long, with all that limits": (
+        LONG._replace(causal=True, mask=torch.bool, lengths=True, starts=True, left=9, gradient=True, dropout=0.1),
+        "blocks",
+    ),
+    "on a CPU, long, with a bias": (LONG._replace(mask=torch.float32), "blocks"),
+    "on a CPU, long, gelu with a bias": (LONG._replace(weights="gelu", mask=torch.float32), "reference"),
+    "on a CPU, not long enough": (LONG._replace(keys=127), "reference"),
+    "on a CPU, 16 bits, not long enough": (LONG._replace(dtype=torch.bfloat16, queries=511, keys=512), "reference"),
+    "on a CPU, 16 bits, long": (LONG._replace(dtype=torch.bfloat16, queries=512, keys=512), "blocks"),
     "without Triton": (STEP._replace(has_triton=False), "reference"),
     "asked for": (STEP._replace(backend="reference"), "reference"),
     "softmax": (Call("softmax", queries=9, keys=9), "softmax"),
