@@ -84,7 +84,7 @@ def write_scores(
 
 
 def write_kept(kept: NDArray[np.bool_], source: str | Path, target: str | Path, files: tuple[Path, Path]) -> None:
-    """Write the pairs to keep, byte for byte and in the order of the corpus."""
+    """Write the text of the pairs to keep as it is, in the order of the corpus; each line ends in a line feed."""
     with whole_file(files[0]) as sources, whole_file(files[1]) as targets:
         for (_, left, right), wanted in zip(raw_pairs(source, target), kept.tolist(), strict=True):
             if wanted:
