@@ -24,7 +24,7 @@ from torch import Tensor
 from rela.alignment.choose import Aligner, choose, default_choice, load_choice
 from rela.alignment.corpus import METHODS, PRODUCT, WordMatrices, symmetrise_matrices, turn, two_matrices
 from rela.alignment.joint import load_joint
-from rela.alignment.punctuation import same_sort
+from rela.alignment.punctuation import of_one_sort
 from rela.analysis.links import matrix_links
 from rela.data.corpus import read_pairs
 from rela.decoding.translate import Translator
@@ -46,12 +46,6 @@ def judge(links: Iterable[frozenset[Link]], gold: Sequence[GoldLinks], resamples
     found = list(links)
     low, high = alignment_interval(found, gold, resamples)
     return {**asdict(alignment_error_rate(found, gold)), "low": low, "high": high}
-
-
-def of_one_sort(found: Iterable[frozenset[Link]], pairs: Pairs) -> list[frozenset[Link]]:
-    """The links of each pair without those of a word and a punctuation mark."""
-    sides = ((source.split(), target.split()) for source, target in pairs)
-    return [same_sort(links, *words) for links, words in zip(found, sides, strict=True)]
 
 
 def two_directions(

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from rela.alignment.punctuation import same_sort
+from rela.alignment.punctuation import of_one_sort, same_sort
 from rela.analysis.capture import capture
 from rela.analysis.links import AlignmentTable, matrix_links, word_weights
 from rela.analysis.record import AttentionRecord
-from rela.data.subwords import split_words
 from rela.decoding.translate import Translator
 from rela.evaluation.alignment import GoldLinks, Link
 from rela.files import read_json, write_text
@@ -116,8 +115,7 @@ class Aligner:
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[frozenset[Link]]:
         """The links (source word, target word) of each pair, in order; none is of a word and a punctuation mark."""
         pairs, texts = tee(zip(sources, targets, strict=True))
-        for matrix, (source, target) in zip(self.matrices(pairs), texts, strict=True):
-            yield same_sort(matrix_links(matrix), split_words(source), split_words(target))
+        yield from of_one_sort(map(matrix_links, self.matrices(pairs)), texts)
 
     def matrices(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Tensor]:
         """[T', S'], the word weights of each pair, in order."""

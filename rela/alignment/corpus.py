@@ -12,10 +12,9 @@ from torch import Tensor
 from rela.alignment.agreement import PAIRS, choose_alone, choose_together
 from rela.alignment.choose import Aligner, AlignmentChoice, choose
 from rela.alignment.joint import JointAligner
-from rela.alignment.punctuation import same_sort
+from rela.alignment.punctuation import of_one_sort
 from rela.analysis.links import matrix_links
 from rela.data.corpus import is_empty
-from rela.data.subwords import split_words
 from rela.decoding.directions import check_opposite
 from rela.decoding.translate import PairTooLong, Translator
 from rela.evaluation.alignment import GoldLinks, Link, symmetrise
@@ -53,8 +52,7 @@ def align_corpus(
     no links and a warning. A word and a punctuation mark are not linked (rela.alignment.punctuation).
     """
     pairs, texts = tee(pairs)
-    for links, (source, target) in zip(all_links(forward, pairs, backward, method), texts, strict=True):
-        yield same_sort(links, split_words(source), split_words(target)) if links else links
+    yield from of_one_sort(all_links(forward, pairs, backward, method), texts)
 
 
 def all_links(

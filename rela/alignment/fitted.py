@@ -17,13 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rela.alignment.punctuation import same_sort
+from rela.alignment.punctuation import of_one_sort
 from rela.analysis.capture import WINDOW, Encoded, encode
 from rela.analysis.links import matrix_links
 from rela.analysis.record import END
 from rela.analysis.words import merge_subwords
 from rela.data.batch import Batch
-from rela.data.subwords import split_words
 from rela.decoding.translate import Translator
 from rela.decoding.windows import batches_by_length
 from rela.evaluation.alignment import Link
@@ -66,8 +65,7 @@ class FittedAligner:
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[frozenset[Link]]:
         """The links (source word, target word) of each pair, in order; none is of a word and a punctuation mark."""
         pairs, texts = tee(zip(sources, targets, strict=True))
-        for matrix, (source, target) in zip(self.matrices(pairs), texts, strict=True):
-            yield same_sort(matrix_links(matrix), split_words(source), split_words(target))
+        yield from of_one_sort(map(matrix_links, self.matrices(pairs)), texts)
 
     def matrices(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Tensor]:
         """[T', S'], the probability of each source word for each target word, in order.

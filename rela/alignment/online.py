@@ -67,15 +67,20 @@ class OnlineLinks:
             starts = [starts[list(ids)] for starts, ids in zip(self.word_starts, (source, target), strict=True)]
             if all(map(spell_words, starts)):
                 return plain_links(attention.numpy(), self.choice, starts[0], starts[1])
-        subwords = self.translator.subwords
-        pieces = [tuple(subwords.source.pieces(source)), tuple(subwords.pieces(target))]
-        if text and not self.no_break_splits:
-            pieces[0] = joined(pieces[0], text)
+        pieces = self.pieces(source, target, text)
         if attention is None:
             return written_words(self.forced(source, target, pieces), pieces[1])
         keys, queries = (*pieces[0], END), (*pieces[1], END)
         record = AttentionRecord(self.kind, "cross", attention[None], queries, keys)
         return written_words(dataclasses.replace(self.choice, layer=0).links(record), pieces[1])
+
+    def pieces(self, source: Sequence[int], target: Sequence[int], text: str) -> list[tuple[str, ...]]:
+        """The subwords of both sides, those of the source marked as its words are counted."""
+        subwords = self.translator.subwords
+        pieces = tuple(subwords.source.pieces(source))
+        if text and not self.no_break_splits:
+            pieces = joined(pieces, text)
+        return [pieces, tuple(subwords.pieces(target))]
 
     def read_batch(self, source: Tensor, target: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
         """The best source word of each target word [B, T], or NO_LINK, and for which pairs that holds [B].
@@ -101,10 +106,7 @@ class OnlineLinks:
         sides = source, target
         if all(marks.isdisjoint(ids) for marks, ids in zip(self.marks, sides, strict=True)):
             return links  # as nearly always: punctuation follows its word without a space
-        subwords = self.translator.subwords
-        pieces = [tuple(subwords.source.pieces(source)), tuple(subwords.pieces(target))]
-        if text and not self.no_break_splits:
-            pieces[0] = joined(pieces[0], text)
+        pieces = self.pieces(source, target, text)
         return same_sort(links, words(pieces[0]), [word for word in words(pieces[1]) if word])
 
     def tables_on(self, device: torch.device) -> Tensor:

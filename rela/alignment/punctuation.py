@@ -7,8 +7,9 @@ of the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
+from rela.data.subwords import split_words
 from rela.evaluation.link_files import Link
 
 MARKS = frozenset(".,;:!?\"'`´()[]{}…„“”«»‹›¿¡‚‘’，。；：！？（）《》、")
@@ -24,3 +25,9 @@ def same_sort(links: Set[Link], source: Sequence[str], target: Sequence[str]) ->
     """The links (source word, target word) between two words or two punctuation marks."""
     marks = [[is_mark(word) for word in words] for words in (source, target)]
     return frozenset(link for link in links if marks[0][link[0]] == marks[1][link[1]])
+
+
+def of_one_sort(found: Iterable[frozenset[Link]], pairs: Iterable[tuple[str, str]]) -> Iterator[frozenset[Link]]:
+    """`same_sort` of the links of each pair of texts, in order."""
+    for links, (source, target) in zip(found, pairs, strict=True):
+        yield same_sort(links, split_words(source), split_words(target)) if links else links
