@@ -1,7 +1,6 @@
 """Attention on a CPU: `rela.attend` against PyTorch's softmax kernel and against the reference, in one process.
 
     python -m benchmarks.attention_cpu --out results
-
     python -m benchmarks.attention_cpu --threads 1 --out results
 
 Each contender has a turn in every round, and ratios are medians over rounds. With one thread the times are CPU times,
@@ -15,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,10 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     clock = time.process_time if options.threads == 1 else time.perf_counter
     rows = []
-    for shape in SHAPES:
-        if shape[2] > options.longest:
-            continue
-        for kind in TYPES:
-            for limit in ("", "causal", "padded"):
-                for gradient in (False, True):
-                    rows.append(measured(shape, kind, limit, gradient, options.rounds, clock))
-                    print(" ".join(str(value) for value in rows[-1].values()), flush=True)
+    shapes = [shape for shape in SHAPES if shape[2] <= options.longest]
+    for case in product(shapes, TYPES, ("", "causal", "padded"), (False, True)):
+        rows.append(measured(*case, options.rounds, clock))
+        print(" ".join(str(value) for value in rows[-1].values()), flush=True)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         written = facts(torch.device("cpu")) | {"threads": options.threads, "rows": rows}

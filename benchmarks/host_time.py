@@ -7,7 +7,7 @@ plans, the checks, the allocations and the node of autograd are those of a Hoppe
 be called, nothing is. What PyTorch's thread for the backward pass of a GPU adds is not in it. A row "new length" has
 another number of tokens in each call, as batches of sentences have, and as every step of a generation has.
 
-Times are CPU times in µs, the least of some rounds; a new process for each measurement is not needed.
+Times are CPU times in µs, the least of some rounds.
 """
 
 from __future__ import annotations

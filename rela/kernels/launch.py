@@ -27,7 +27,7 @@ KNOWN_VERSIONS = ("3.6.",)
 REUSES = os.environ.get("RELA_REUSE_LAUNCHES", "1") == "1" and triton.__version__.startswith(KNOWN_VERSIONS)
 MOST_DESCRIPTORS = 256  # of one tensor's place: the allocator gives the same addresses again and again
 MOST_VARIANTS = 4096
-VARIANTS: dict[tuple | None, Any] = {}
+VARIANTS: dict[tuple, Any] = {}
 """Compiled kernels by all that Triton chooses a variant by (`variant_of`), and by device."""
 PARAMETERS: dict[Any, Parameters] = {}
 Tiles = Mapping[int, tuple[int, int]]
@@ -74,23 +74,28 @@ class Launch:
 
     def start(self, *arguments: Any) -> None:
         """Launch on the current device: by the variant that another launch has found, else as Triton does."""
+        if not REUSES:
+            self.by_triton(arguments)
+            return
         device = arguments[0].get_device()
-        key = (device, *variant_of(self.kernel, arguments, self.constants, self.tiles)) if REUSES else None
-        known = VARIANTS.get(key) if key is not None and not has_hooks() else None
-        compiled = known
-        if compiled is None:
-            compiled = self.kernel[self.grid](*described(arguments, self.tiles), **self.constants)
-        if key is None or compiled is None:
-            return
-        self.repeat = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
-        if self.repeat is None:
-            return
-        if known is not None:
+        key = device, *variant_of(self.kernel, arguments, self.constants, self.tiles)
+        compiled = None if has_hooks() else VARIANTS.get(key)
+        if compiled is not None:
+            self.repeat = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
+            assert self.repeat is not None  # as of the launch that found the variant
             self.repeat(device, arguments)
             return
-        if len(VARIANTS) >= MOST_VARIANTS:
-            VARIANTS.clear()
-        VARIANTS[key] = compiled
+        compiled = self.by_triton(arguments)
+        if compiled is not None:
+            self.repeat = repeated(self.kernel, compiled, self.grid, arguments, self.constants, self.tiles)
+        if self.repeat is not None:
+            if len(VARIANTS) >= MOST_VARIANTS:
+                VARIANTS.clear()
+            VARIANTS[key] = compiled
+
+    def by_triton(self, arguments: tuple[Any, ...]) -> Any:
+        """Launch as Triton does; the variant it has found, None in the interpreter."""
+        return self.kernel[self.grid](*described(arguments, self.tiles), **self.constants)
 
 
 def variant_of(kernel: Any, arguments: tuple[Any, ...], constants: dict[str, Any], tiles: Tiles) -> tuple:
