@@ -3,9 +3,10 @@
     python -m benchmarks.host_time --out results/host-time
 
 A call of the kernels costs the host time before the device begins. This script measures that part without a GPU: the
-plans, the checks, the allocations and the node of autograd are those of a Hopper GPU, and where the launcher in C would
-be called, nothing is. What PyTorch's thread for the backward pass of a GPU adds is not in it. A row "new length" has
-another number of tokens in each call, as batches of sentences have, and as every step of a generation has.
+plans, the checks, the allocations, the node of autograd and Triton's search for a compiled variant are those of a
+Hopper GPU, and where the launcher in C would be called, nothing is. What PyTorch's thread for the backward pass of a
+GPU adds is not in it. A row "new length" has another number of tokens in each call, as batches of sentences have, and
+as every step of a generation has.
 
 Times are CPU times in µs, the least of some rounds.
 """
@@ -59,8 +60,21 @@ def main() -> None:
         write_text(options.out / "cpu.json", json.dumps(written, indent=1) + "\n")
 
 
+class Launcher:
+    """Triton's launcher of a compiled kernel, without the launch."""
+
+    global_scratch_size = profile_scratch_size = 0
+    launch_cooperative_grid = launch_pdl = False
+
+    def __call__(self, *arguments: Any) -> None: ...
+
+    def launch(self, *arguments: Any) -> None: ...
+
+
 def leave_out_launches() -> None:
     """Have calls with CPU tensors planned as on a Hopper GPU, and launch nothing."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
     from rela.kernels import launch
@@ -70,11 +84,15 @@ def leave_out_launches() -> None:
     from rela.kernels.hopper import forward as hopper_forward
     from rela.kernels.layers import row_blocks
 
-    launcher = SimpleNamespace(global_scratch_size=0, profile_scratch_size=0)
-    launcher.launch_cooperative_grid = launcher.launch_pdl = False
-    launcher.launch = lambda *arguments: None
-    compiled = SimpleNamespace(run=launcher, function=0, packed_metadata=())
+    device = SimpleNamespace(get_current_device=lambda: 0, get_current_stream=lambda device: 0)
+    device.get_current_target = lambda: GPUTarget("cuda", 90, 32)
+    driver.set_active(device)
+    compiled = SimpleNamespace(run=Launcher(), function=0, packed_metadata=())
+    compiled.launch_metadata = lambda *arguments: None
     call_of = paths.call_of
+
+    def compile_nothing(kernel: JITFunction, key: str, signature: Any, device: int, *others: Any) -> SimpleNamespace:
+        return kernel.device_caches[device][0].setdefault(key, compiled)
 
     def unwrapped(start: Any, arguments: tuple[Any, ...], tiles: launch.Tiles) -> tuple[Any, Any, list[launch.Map]]:
         maps: list[launch.Map] = []
@@ -85,7 +103,7 @@ def leave_out_launches() -> None:
         return start, lambda *facts: 0, maps[::-1]
 
     replacements: list[tuple[Any, str, Any]] = [
-        (JITFunction, "__getitem__", lambda kernel, grid: lambda *arguments, **constants: compiled),
+        (JITFunction, "_do_compile", compile_nothing),
         (launch, "unwrapped", unwrapped),
         (torch._C, "_cuda_getDevice", lambda: -1),
         (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
