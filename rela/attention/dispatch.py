@@ -85,7 +85,7 @@ def attend_normalised(
         tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts
         problem = plan.problem(*tensors, dropout_seed(q, options.dropout) if options.dropout else None)
         return attend_with_norm(problem, Norm(*fusable), merged, plan.gradient, plan.path == "decode")
-    if fusable is not None and plan.path == "fused" and not is_plain_eager(q):
+    if fusable is not None and not is_plain_eager(q) and (plan.path == "fused" or not records(*fusable)):
         out = with_norm(plan, q, k, v, options, *fusable)
         return out.flatten(2) if merged else out
     context = computed(plan, q, k, v, options, wide).transpose(1, 2)
@@ -267,18 +267,33 @@ def fused(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tens
 def with_norm(
     plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, gain: Tensor, gate: Tensor | None, eps: float
 ) -> Tensor:
-    """The operator of the fused kernels with a norm, [B, T, H, D]."""
-    from rela.kernels.attention.normalised import Norm, by_operator
+    """The operator of the fused kernels, or of the kernel for few queries, with a norm, [B, T, H, D]."""
+    from rela.kernels.attention import decode_norm, normalised
 
-    return by_operator(
+    norm, theta = normalised.Norm(gain, gate, eps), per_head(options.threshold, q)
+    if plan.path == "decode":
+        return decode_norm.by_operator(
+            q,
+            k,
+            v,
+            norm,
+            scale=plan.scale,
+            activation=options.kind.weights,
+            causal=plan.causal,
+            threshold=theta,
+            key_lengths=options.key_lengths,
+            key_starts=options.key_starts,
+            left=plan.sides[0],
+        )
+    return normalised.by_operator(
         q,
         k,
         v,
-        Norm(gain, gate, eps),
+        norm,
         scale=plan.scale,
         activation=options.kind.weights,
         causal=plan.causal,
-        threshold=per_head(options.threshold, q),
+        threshold=theta,
         key_lengths=options.key_lengths,
         key_starts=options.key_starts,
         window=plan.sides,

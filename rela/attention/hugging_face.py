@@ -332,16 +332,16 @@ def forward(
     return context, weights_of(query, key, options) if looks_at_weights else None
 
 
-def of_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
+def of_one_type(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values as they are, or in autocast's type where it has left them in several.
 
     It leaves rotated queries and keys in float32, the type of a model's positions, beside values of half precision.
     PyTorch's own attention would cast all three.
     """
-    kind = tensors[0].device.type
-    if len({x.dtype for x in tensors}) == 1 or not torch.is_autocast_enabled(kind):
-        return tensors
-    return tuple(x.to(torch.get_autocast_dtype(kind)) for x in tensors)
+    if query.dtype == key.dtype == value.dtype or not torch.is_autocast_enabled(query.device.type):
+        return query, key, value
+    kind = torch.get_autocast_dtype(query.device.type)
+    return query.to(kind), key.to(kind), value.to(kind)
 
 
 def weights_are_recorded() -> bool:

@@ -119,8 +119,10 @@ def parameters_of(norm: nn.Module | None) -> tuple[Tensor, Tensor | None, float]
     assert isinstance(norm, RMSNorm)
     if "forward" in norm.__dict__ or has_hooks(norm):
         return None
-    gain, gate = norm.gain, norm.gate
-    if type(gain) not in PLAIN or (gate is not None and type(gate) not in PLAIN):
+    parameters = norm._parameters  # where PyTorch looks an attribute up last
+    gain = parameters.get("gain")
+    gate = norm.gate if "gate" not in parameters else parameters["gate"]  # noqa: SIM401 (norm.gate would be looked up)
+    if gain is None or type(gain) not in PLAIN or (gate is not None and type(gate) not in PLAIN):
         return None
     return gain, gate, norm.eps
 

@@ -30,26 +30,20 @@ def calls(monkeypatch):
     from rela.kernels.hopper import dispatch as hopper
 
     names = []
-    plan_forward = hopper.planned_forward
 
-    def planned_forward(*arguments):
-        run = plan_forward(*arguments)
-
-        def noted(*tensors):
-            names.append("forward")
-            return run(*tensors)
+    def noting(name, function):
+        def noted(*arguments):
+            names.append(name)
+            return function(*arguments)
 
         return noted
 
-    monkeypatch.setattr(hopper, "planned_forward", planned_forward)
+    def noting_plan(name, plan):
+        return lambda *arguments: noting(name, plan(*arguments))
+
     monkeypatch.setattr(plans, "PLANS", {})  # earlier plans call what they were made of
     monkeypatch.setattr(problem, "MEMOS", {})
-    for name in ("backward", "decode_parts"):
-        original = getattr(hopper, name)
-
-        def noted(*arguments, name=name, original=original):
-            names.append(name)
-            return original(*arguments)
-
-        monkeypatch.setattr(hopper, name, noted)
+    monkeypatch.setattr(hopper, "planned_forward", noting_plan("forward", hopper.planned_forward))
+    monkeypatch.setattr(hopper, "planned_decode_parts", noting_plan("decode", hopper.planned_decode_parts))
+    monkeypatch.setattr(hopper, "backward", noting("backward", hopper.backward))
     return names

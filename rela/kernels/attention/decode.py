@@ -6,7 +6,7 @@ that share a key head, and loads a row of V only if one of them gives it a weigh
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -46,11 +46,39 @@ def decode(problem: Problem, splits: int | None = None, split: Split | None = No
     return run(problem)
 
 
+class Parts(NamedTuple):
+    """The first launch of decoding, which leaves the context in as many parts as the keys."""
+
+    fill: Callable[[Problem], Tensor]
+    """The parts [splits, B, T, H, D] of a problem's context, in float32; it must have elements."""
+    splits: int
+
+
 def planned(problem: Problem, splits: int | None = None, split: Split | None = None) -> Callable[[Problem], Tensor]:
     """A function that decodes this problem, and all that differ from it in their numbers alone."""
+    parts, q = planned_parts(problem, splits, split), problem.q
+    splits = parts.splits
+    summed = {"ROWS": min(128, power_of_2(splits)), "num_warps": 4, **early(True, q)}
+    sum_up = Launch(sum_kernel, (ceil_div(q.numel(), 64),), summed)
+    shape, kind, device, count = q.shape, q.dtype, q.device, q.numel()
+
+    def run(problem: Problem) -> Tensor:
+        out = heads_last(shape, kind, device)
+        if count:
+            sum_up(parts.fill(problem), out, splits, count)
+        return out
+
+    return run
+
+
+def planned_parts(problem: Problem, splits: int | None = None, split: Split | None = None) -> Parts:
+    """The first launch for this problem, and for all that differ from it in their numbers alone.
+
+    The next launch may begin early (`rela.kernels.early_launch`).
+    """
     q, k, v = problem.q, problem.k, problem.v
     (B, H, T, D), (_, Hk, S, _) = q.shape, k.shape
-    on_hopper = split is None and hopper.serves_decoding(problem)
+    fits_hopper = split is None and hopper.serves_decoding(problem)
     split = split or DEFAULT_SPLIT
     BD = max(16, power_of_2(D))
     BS = max(16, min(128, split.tile_bytes // (BD * q.element_size())))
@@ -74,26 +102,22 @@ def planned(problem: Problem, splits: int | None = None, split: Split | None = N
         "num_stages": split.stages,
         **early(True, q, first=True),
     }
-    parts_of_a_split = Launch(decode_kernel, (splits * Hk * B,), constants)
-    summed = {"ROWS": min(128, power_of_2(splits)), "num_warps": 4, **early(True, q)}
-    sum_up = Launch(sum_kernel, (ceil_div(q.numel(), 64),), summed)
+    on_hopper = hopper.planned_decode_parts(problem, splits) if fits_hopper else None
+    start = Launch(decode_kernel, (splits * Hk * B,), constants)
     fixed = score_scale, threshold_scale, output_scale, *(x.stride()[:3] for x in (q, k, v))
     sizes = B, T, S, splits, ceil_div(tiles, splits) * BS, Hk
-    shape, kind, device, count = q.shape, q.dtype, q.device, q.numel()
+    shape, strides, device = (splits, B, T, H, D), (B * T * H * D, T * H * D, H * D, D, 1), q.device
 
-    def run(problem: Problem) -> Tensor:
-        parts = torch.empty(splits, B, T, H, D, dtype=torch.float32, device=device)
-        out = heads_last(shape, kind, device)
-        if on_hopper:
-            hopper.decode_parts(problem, parts)
-        elif count:
+    def fill(problem: Problem) -> Tensor:
+        parts = torch.empty_strided(shape, strides, dtype=torch.float32, device=device)
+        if on_hopper is not None:
+            on_hopper(problem, parts)
+        else:
             given = problem.threshold, problem.key_lengths, problem.key_starts, problem.left
-            parts_of_a_split(problem.q, problem.k, problem.v, parts, *given, *fixed, *sizes)
-        if count:
-            sum_up(parts, out, splits, count)
-        return out
+            start(problem.q, problem.k, problem.v, parts, *given, *fixed, *sizes)
+        return parts
 
-    return run
+    return Parts(fill, splits)
 
 
 @triton.jit(do_not_specialize=["splits", "n"])

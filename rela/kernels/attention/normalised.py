@@ -13,43 +13,15 @@ from torch.autograd.function import once_differentiable
 
 from rela.kernels.attention.backward import adds_up_queries, backward
 from rela.kernels.attention.bias import bias_gradient
-from rela.kernels.attention.decode import decode
+from rela.kernels.attention.decode_norm import decode_with_norm
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.functional import flat, seed_of
+from rela.kernels.attention.merged_norm import Norm, forward_of
 from rela.kernels.attention.operators import empty_heads_last
-from rela.kernels.attention.problem import Problem, heads_last, layout_of, memo_of
+from rela.kernels.attention.problem import Problem, heads_last, layout_of
 from rela.kernels.conversion import planned_with_sums
 from rela.kernels.layers import rms_norm
 from rela.kernels.registration import differentiable_operator, operator
-
-
-class Norm(NamedTuple):
-    """The norm over merged heads: its gain and its gate [H·D], and ε."""
-
-    gain: Tensor
-    gate: Tensor | None
-    eps: float
-
-
-def forward_of(problem: Problem, norm: Norm, merged: bool) -> Callable[..., Tensor]:
-    """A function from a context [B, H, T, D], which lies in memory as [B, T, H, D], and the norm to the normalised one.
-
-    It is contiguous, [B, T, H·D] if `merged`, else [B, T, H, D]. It serves problems with any number of keys, of which
-    every step of a generation has another.
-    """
-    key = "norm", merged, layout_of(norm.gain), layout_of(norm.gate)
-    run = problem.memo.get(key)
-    if run is None:
-        q = problem.q
-        of_queries = memo_of("norm after attention", q.shape, q.dtype, q.device)
-        run = of_queries.get(key)
-        if run is None:
-            B, H, T, D = q.shape
-            rows = problem.like_queries(q.dtype).transpose(1, 2).flatten(2)
-            shape = (B, T, H * D) if merged else (B, T, H, D)
-            run = of_queries[key] = rms_norm.planned(rows, norm.gain, norm.gate, shape)
-        problem.memo[key] = run
-    return run
 
 
 class GradientSteps(NamedTuple):
@@ -105,8 +77,9 @@ def attend_with_norm(problem: Problem, norm: Norm, merged: bool, gradient: bool,
         deterministic = torch.are_deterministic_algorithms_enabled()
         tensors = problem.q, problem.k, problem.v, problem.threshold, problem.mask, norm.gain, norm.gate
         return light_apply(*tensors, problem, norm, merged, deterministic)
-    context = decode(problem) if decoding else forward(problem)[0]
-    return forward_of(problem, norm, merged)(context, *norm)
+    if decoding:
+        return decode_with_norm(problem, norm, merged)
+    return forward_of(problem, norm, merged)(forward(problem)[0], *norm)
 
 
 class NormalisedAttention(torch.autograd.Function):

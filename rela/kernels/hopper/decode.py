@@ -6,6 +6,8 @@ left sides of their products, because there are sixteen of them to a step where 
 without a weight is not read; zeros take its place.
 """
 
+from collections.abc import Callable
+
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -24,17 +26,14 @@ def keys_of_a_tile(problem: Problem) -> int:
     return TILE_BYTES // (problem.k.shape[3] * problem.k.element_size())
 
 
-def decode_parts(problem: Problem, parts: Tensor) -> None:
-    """Fill parts [splits, B, T, H, D], whose sum is the context; what sums them up may be launched early."""
-    splits, B = parts.shape[:2]
-    plan = ("hopper decode", splits)
-    kept = problem.memo.get(plan)
-    if kept is None:
-        grid = (splits * problem.k.shape[1] * B,)
-        kept = Launch(decode_kernel, grid, constants(problem)), numbers_of(problem, splits)
-        problem.memo[plan] = kept
-    start, fixed = kept
-    start(*tensors(problem, parts), *fixed)
+def planned_parts(problem: Problem, splits: int) -> Callable[[Problem, Tensor], None]:
+    """A function that fills parts [splits, B, T, H, D] of a problem's context; what sums them up may be launched early.
+
+    It serves all problems that differ from this one in their numbers alone.
+    """
+    grid = (splits * problem.k.shape[1] * problem.q.shape[0],)
+    start, fixed = Launch(decode_kernel, grid, constants(problem)), numbers_of(problem, splits)
+    return lambda problem, parts: start(*tensors(problem, parts), *fixed)
 
 
 def launch(problem: Problem, parts: Tensor, splits: int) -> tuple[tuple[object, ...], dict[str, object]]:

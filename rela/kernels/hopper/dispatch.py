@@ -148,8 +148,8 @@ def backward(problem: Problem, d_out: Tensor, dq_sums: Tensor | None) -> tuple[T
     return run(problem, d_out if fits else d_out.clone(memory_format=torch.contiguous_format), dq_sums)
 
 
-def decode_parts(problem: Problem, parts: Tensor) -> None:
-    """Fill parts [splits, B, T, H, D], whose sum is the context; what sums them up may be launched early."""
+def planned_decode_parts(problem: Problem, splits: int) -> Callable[[Problem, Tensor], None]:
+    """A function that fills parts [splits, B, T, H, D] of problems like one that fits; their sum is the context."""
     from rela.kernels.hopper import decode as hopper_decode
 
-    hopper_decode.decode_parts(problem, parts)
+    return hopper_decode.planned_parts(problem, splits)

@@ -9,8 +9,10 @@ import torch
 pytest.importorskip("triton")
 
 import rela
+from rela.attention import norms
 from rela.kernels.attention.backward import backward
 from rela.kernels.attention.decode import Split, decode
+from rela.kernels.attention.decode_norm import decode_with_norm
 from rela.kernels.attention.forward import forward
 from rela.kernels.attention.functional import (
     relu_attention,
@@ -18,6 +20,7 @@ from rela.kernels.attention.functional import (
     relu_attention_packed,
     relu_attention_with_statistics,
 )
+from rela.kernels.attention.merged_norm import Norm, forward_of
 from rela.kernels.attention.problem import Problem
 from rela.kernels.hopper import dispatch as hopper
 from tests.kernels.exactness import (
@@ -523,7 +526,33 @@ def test_decoding_of_random_cases(case, calls):
     assert calls == []
     for splits in (None, 1, 1000):
         assert (decode(problem, splits).double() - true).abs().max() <= allowed
-    assert calls == ["decode_parts"] * 3
+    assert calls == ["decode"] * 3
+
+
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("case", range(12))
+def test_decoding_with_a_norm_of_random_cases(case, calls):
+    """As exact as the plain kernel with the norm's own, or more: the sum is not rounded between the two."""
+    choose = random.Random(case)
+    dtype, D = choose.choice(TYPES), choose.choice([64, 128])
+    group, T = choose.choice([(1, 1), (4, 1), (8, 1), (2, 3)])
+    B, Hk = choose.randint(1, 4), choose.choice([1, 2, 4, 16])
+    S, width = choose.choice([choose.randint(64, 5000), 4096, 40000]), Hk * group * D
+    q = draw(B, Hk * group, T, D, dtype=dtype, seed=case)
+    k, v = (draw(B, S, Hk, D, dtype=dtype, seed=case + i).transpose(1, 2) for i in (100, 200))
+    lengths = torch.tensor([choose.randint(0, S) for _ in range(B)], device=DEVICE) if choose.random() < 0.5 else None
+    gate = draw(width, dtype=dtype, seed=case + 400) if choose.random() < 0.7 else None
+    norm = Norm(draw(width, dtype=dtype, seed=case + 300), gate, 1e-6)
+    problem = Problem(q, k, v, None, lengths, None, None, None, None, D**-0.5, "relu", False, 0.0)
+    context = reference(*(x.double() for x in (q, k, v)), scale=D**-0.5, seen=seen_by(q, k, key_lengths=lengths))
+    double = norm.gain.double(), None if gate is None else gate.double(), norm.eps
+    true = norms.rms_norm(context.transpose(1, 2).flatten(2), *double)
+    apart = forward_of(problem, norm, True)(decode(problem, split=Split()), *norm)
+    assert calls == []
+    allowed = 2 * (apart.double() - true).abs().max() + 1e-6
+    for _ in range(2):
+        assert (decode_with_norm(problem, norm, True).double() - true).abs().max() <= allowed
+    assert calls == ["decode"] * 2
 
 
 def test_rows_of_v_without_weight_are_never_read(calls):
@@ -532,7 +561,7 @@ def test_rows_of_v_without_weight_are_never_read(calls):
     wanted = relu_attention_decode(q, k, v, scale=0.125)
     poisoned = v.masked_fill((scores < -1e-3)[..., None], float("nan"))
     assert torch.equal(relu_attention_decode(q, k, poisoned, scale=0.125), wanted)
-    assert calls == ["decode_parts"] * 2
+    assert calls == ["decode"] * 2
 
 
 def test_an_expanded_gradient():
