@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rela.alignment.joint import JointAligner, JointModule
 from rela.config import Config, CorpusConfig, DataConfig, ModelConfig
 from rela.data.subwords import Subwords, train_subwords
 from rela.decoding.translate import Translator
@@ -49,6 +50,12 @@ def tiny_folder(path, kind: str = "rela-g", seed: int = 1, languages: tuple[str,
     """The same, saved and loaded."""
     tiny_translator(kind, seed, languages=languages).save(path)
     return Translator.load(path, "cpu")
+
+
+def tiny_joint(forward: Translator, backward: Translator, seed: int = 3) -> JointAligner:
+    """An aligner of two models that was not trained."""
+    torch.manual_seed(seed)
+    return JointAligner(forward, backward, JointModule(forward.config.model.width, backward.config.model.width))
 
 
 def toy_pairs(count: int, seed: int = 5) -> list[tuple[str, str]]:

@@ -29,6 +29,10 @@ SIZE = 256
 DROPOUT = 0.1
 
 
+class AlignersDiffer(ModelFolderError):
+    """Two model folders have aligners of different trainings."""
+
+
 class JointModule(nn.Module):
     """log softmax of q kᵀ / √D over either side, q from one encoder's output and k from the other's."""
 
@@ -86,6 +90,17 @@ class JointAligner:
         return (there for there, _ in self.two_matrices(pairs))
 
     @torch.inference_mode()
+    def matrices_of_memories(
+        self, pair: tuple[str, str], source_memory: Tensor, target_memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The `two_matrices` of a pair whose sides are encoded already, to [S + 1, C] and [T + 1, C]."""
+        source, target = encode_sides(self.translator, self.backward, *pair, self.tokenised)
+        states = [memory[None].to(self.translator.device) for memory in (source_memory, target_memory)]
+        inside = [torch.ones(one.shape[:2], dtype=torch.bool, device=one.device) for one in states]
+        there, back = (one[0, :-1].exp().cpu() for one in self.module(*states, *inside))
+        return word_matrix(there, source, target), word_matrix(back, target, source)
+
+    @torch.inference_mode()
     def probabilities(self, pairs: Sequence[tuple[Encoded, Encoded]]) -> list[tuple[Tensor, Tensor]]:
         """[T, S + 1] and [S, T + 1] for each pair of a batch: subwords by subwords and </s>."""
         sources, targets = zip(*pairs, strict=True)
@@ -132,7 +147,7 @@ def load_joint(forward: Translator, backward: Translator, tokenised: bool = Fals
     own, other = load_module(module, paths[0]), load_module(JointModule(*reversed(widths)), paths[1])
     turned = swapped(other)
     if own.keys() != turned.keys() or not all(tensor.equal(turned[name]) for name, tensor in own.items()):
-        raise ModelFolderError(
+        raise AlignersDiffer(
             f"{paths[0]} and {paths[1]} are not of one training; run rela fit-aligner --train with these two models"
         )
     module.load_state_dict({name: tensor.float() for name, tensor in own.items()})

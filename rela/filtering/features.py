@@ -74,6 +74,8 @@ class PairView:
     """[L, S], the attention that each source subword gets; 1 is the whole row of a target subword."""
     features: NDArray[np.float64]
     """The numbers of `feature_names`."""
+    memory: Tensor
+    """[S + 1, C], the encoder's output for the source and its </s>, on the host."""
 
     @property
     def log_prob(self) -> float:
@@ -127,15 +129,18 @@ def encode_reference(translator: Translator, reference: list[int]) -> Tensor:
 def view_batch(translator: Translator, ids: list[IdPair], reference: Tensor) -> Iterator[PairView]:
     """The same for one batch; the reference is encoded already."""
     model, batch = translator.model, translator.pack_evenly(ids)
-    with observed([layer.cross for layer in model.decoder]) as seen:
-        log_probs = token_log_probs(model, model(*batch.inputs), batch)
     target = batch.target_in, batch.target_positions, batch.target_packing
+    memory = model.encode(batch.source, batch.source_positions, batch.source_packing)
+    with observed([layer.cross for layer in model.decoder]) as seen:
+        log_probs = token_log_probs(model, model.decode(*target, memory, batch.source_packing), batch)
     plain = token_log_probs(model, model.decode(*target, *repeat_source(reference, batch.target_packing)), batch)
     # [L, B, H, T, S]; many small sums of each pair follow, for which a GPU would have to be waited for every time
     weights = torch.stack([layer[: len(ids)] for layer in seen]).float().cpu()
+    memory = memory.cpu()
+    bounds = batch.source_packing.cu_seqlens.tolist()
     for i, (source, words) in enumerate(ids):
         one = weights[:, i, :, : len(words) + 1, : len(source) + 1]
-        yield make_view(one, log_probs[i], plain[i], source, words)
+        yield make_view(one, log_probs[i], plain[i], source, words, memory[bounds[i] : bounds[i + 1]])
 
 
 def repeat_source(memory: Tensor, targets: Packing) -> tuple[Tensor, Packing]:
@@ -155,7 +160,12 @@ def token_log_probs(model: Transformer, hidden: Tensor, batch: Batch) -> list[ND
 
 
 def make_view(
-    weights: Tensor, log_probs: NDArray[Any], plain: NDArray[Any], source: list[int], target: list[int]
+    weights: Tensor,
+    log_probs: NDArray[Any],
+    plain: NDArray[Any],
+    source: list[int],
+    target: list[int],
+    memory: Tensor,
 ) -> PairView:
     """The view of one pair from its cross attention [L, H, T + 1, S + 1] on the host, and log-probabilities [T + 1]."""
     total = weights.sum(-1, keepdim=True)
@@ -184,6 +194,7 @@ def make_view(
         null_rows=null.mean((0, 1)).numpy(),
         coverage=coverage.numpy(),
         features=np.concatenate([numbers, *by_layers]).astype(np.float64),
+        memory=memory,
     )
 
 

@@ -4,17 +4,21 @@ import pytest
 import torch
 
 from rela.alignment.corpus import align_corpus, symmetrise_matrices, two_matrices
-from rela.alignment.joint import JOINT, JointAligner, JointModule, encode_sides, load_joint, save_joint
+from rela.alignment.joint import (
+    JOINT,
+    AlignersDiffer,
+    JointAligner,
+    JointModule,
+    encode_sides,
+    encoder_states,
+    load_joint,
+    save_joint,
+)
 from rela.alignment.punctuation import same_sort
 from rela.model.folder import ModelFolderError
-from tests.tiny_models import BACK, tiny_folder, tiny_translator, toy_pairs
+from tests.tiny_models import BACK, tiny_folder, tiny_joint, tiny_translator, toy_pairs
 
 PAIRS = toy_pairs(5)
-
-
-def tiny_joint(forward, backward):
-    torch.manual_seed(3)
-    return JointAligner(forward, backward, JointModule(forward.config.model.width, backward.config.model.width))
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,15 @@ def test_probabilities_are_distributions_over_the_other_side_and_null_whatever_t
         alone = joint.probabilities([(source, target)])[0]
         assert torch.allclose(there, alone[0], atol=1e-5)
         assert torch.allclose(back, alone[1], atol=1e-5)
+
+
+def test_sides_that_are_encoded_already_have_the_same_weights(joint):
+    for pair, both in zip(PAIRS, joint.two_matrices(PAIRS), strict=True):
+        models = joint.translator, joint.backward
+        sides = zip(models, encode_sides(*models, *pair, False), strict=True)
+        memories = [encoder_states(model, [side])[0][0, : len(side.ids) + 1] for model, side in sides]
+        for one, other in zip(joint.matrices_of_memories(pair, *memories), both, strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
 
 
 def test_turned_round_it_gives_the_same_weights(joint):
@@ -70,7 +83,7 @@ def test_it_is_kept_in_both_folders_and_another_one_is_refused(tmp_path):
         assert torch.allclose(other, its_other, atol=0.01)
     assert load_joint(back, there) is not None
     save_joint(JointAligner(there, tiny_folder(tmp_path / "third", seed=3, languages=BACK), JointModule(24, 24)))
-    with pytest.raises(ModelFolderError, match="are not of one training"):
+    with pytest.raises(AlignersDiffer, match="are not of one training"):
         load_joint(there, back)
     save_joint(JointAligner(there, back, JointModule(24, 24, size=5)))
     with pytest.raises(ModelFolderError, match=r"does not fit the model: source.bias is"):

@@ -36,6 +36,15 @@ def test_a_view_does_not_depend_on_the_pairs_beside_it():
         assert views([pair])[0].features == pytest.approx(view.features, abs=1e-5)
 
 
+def test_the_source_is_encoded_as_alone():
+    translator = tiny_translator()
+    for view, (source, _) in zip(views(PAIRS), PAIRS, strict=True):
+        batch = translator.pack_evenly([(translator.subwords.encode(source), [])])
+        alone = translator.model.encode(batch.source, batch.source_positions, batch.source_packing)
+        assert len(view.memory) == len(translator.subwords.encode(source)) + 1
+        assert torch.allclose(view.memory, alone[: len(view.memory)], atol=1e-5)
+
+
 def test_with_its_own_source_as_reference_a_target_has_no_contrast():
     source, target = PAIRS[0]
     assert views([(source, target)], source)[0].contrast == pytest.approx(0, abs=1e-6)
@@ -49,7 +58,7 @@ def test_attention_by_hand():
     weights[0, 0, 2, 3] = 1.0
     weights[0, 1, 0, 1] = weights[0, 1, 0, 3] = 2.0  # the second: half at the second, half at </s>, then at nothing
     log_probs = np.array([-1.0, -2.0, -3.0])
-    view = make_view(weights, log_probs, log_probs - 1.0, [5, 6, 7], [8, 8])
+    view = make_view(weights, log_probs, log_probs - 1.0, [5, 6, 7], [8, 8], torch.zeros(4, 2))
     found = dict(zip(feature_names(1, 2), view.features, strict=True))
     assert view.null.tolist() == [[0.0, pytest.approx(2 / 3)]]
     assert view.null_rows.tolist() == [0.0, 0.5, 0.5]
