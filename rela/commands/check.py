@@ -92,6 +92,9 @@ def check(
         score = "the score is minus the log-probability, and no word is marked"
         wanted = f"rela check {model} TRUSTED_SRC TRUSTED_TGT{how} --calibrate fits a better one"
         print(f"{model} is not calibrated for this: {score}; {wanted}", file=sys.stderr)
+    elif checker.detector.aligner and checker.aligner is None:
+        change = "the trained aligner that this was calibrated with is no longer in both folders"
+        print(f"{model}, {reverse}: {change}; words are marked without links", file=sys.stderr)
     if on is not None:
         check_on_ray(checker, (source, target), out, format, workers, shard_lines, device)
         return
@@ -138,7 +141,8 @@ def check_on_ray(
 
     reverse = None if checker.backward is None else str(checker.backward.folder)
     detector = None if checker.detector is None else detector_fingerprint(checker.detector)
-    job = CheckRows(str(checker.forward.folder), reverse, detector, format, device)
+    links = checker.aligner is not None
+    job = CheckRows(str(checker.forward.folder), reverse, detector, format, device, links)
     write_on_ray(job, [job.model, *([reverse] if reverse else [])], list(files), out, workers, shard_lines)
 
 

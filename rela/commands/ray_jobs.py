@@ -103,6 +103,8 @@ class CheckRows:
     """The fingerprint of what scores are made with; None of a model that is not calibrated."""
     format: str
     device: str
+    links: bool = False
+    """Whether words are judged by links of a trained aligner too."""
 
     def describe(self) -> dict[str, Any]:
         models = [model_identity(model) for model in (self.model, self.reverse) if model]

@@ -19,17 +19,15 @@ from rela.filtering.detection import auroc
 from rela.filtering.detector import (
     LARGEST,
     Detector,
-    attention_by_word,
     features_of,
-    lacking_by_word,
     names_of,
-    null_by_word,
     scorable,
     view_both,
 )
 from rela.filtering.features import OF_DOMAIN, PairView
-from rela.filtering.fingerprint import model_fingerprint
+from rela.filtering.fingerprint import aligner_fingerprint, model_fingerprint
 from rela.filtering.noise import ALL_NOISES, Pair, make_noise
+from rela.filtering.words import Links, limits_of, links_by_word, shared_aligner, source_numbers, target_numbers
 
 PENALTY = 1.0
 """On the squared weights, beside a loss that is a sum over pairs."""
@@ -60,6 +58,7 @@ def calibrate(
     check_opposite(forward, backward)
     if domain not in DOMAINS:
         raise ValueError(f"domain is {domain!r}; wanted one of {', '.join(DOMAINS)}")
+    aligner = shared_aligner(forward, backward)
     pairs = [pair for pair in pairs if scorable(forward, backward, pair)]
     if len(pairs) < 20:
         raise ValueError(f"there are {len(pairs)} trusted pairs to fit a detector on; wanted at least 20")
@@ -75,7 +74,7 @@ def calibrate(
         ]
         there, back = view_both(forward, backward, [pair for _, pair in usable], references)
         if kind == "trusted":
-            words = word_thresholds(forward, backward, pairs, there, back)
+            words = word_limits(forward, backward, pairs, there, back, links_by_word(aligner, pairs, there, back))
         kept_out = np.array([out for out, _ in usable], dtype=bool)
         features = features_of(there, back)
         if len(features):
@@ -85,7 +84,8 @@ def calibrate(
     detectors = {"alone": replace(alone, **shared)}  # type: ignore[arg-type]
     if backward is not None:
         both = fit_detector(names_of(forward, backward), learnt, held, domain)
-        detectors["both"] = replace(both, **shared, reverse=model_fingerprint(backward))  # type: ignore[arg-type]
+        shared |= {"reverse": model_fingerprint(backward), "aligner": aligner_fingerprint(aligner) if aligner else ""}
+        detectors["both"] = replace(both, **shared)  # type: ignore[arg-type]
     return detectors
 
 
@@ -136,24 +136,21 @@ def middle(pairs: Sequence[Pair], side: int) -> str:
     return texts[len(texts) // 2]
 
 
-def word_thresholds(
+def word_limits(
     forward: Translator,
     backward: Translator | None,
     pairs: Sequence[Pair],
     there: Sequence[PairView],
     back: Sequence[PairView] | None,
+    links: Sequence[Links | None],
 ) -> dict[str, float]:
-    """What 1 % of the trusted words exceed: nats lacked, null rates of both sides' words, how little a word is seen."""
-    share = FALSE_ALARMS["warn"]
-    lacked = [x for (_, text), view in zip(pairs, there, strict=True) for x in lacking_by_word(forward, text, view)]
-    nulls = [x for (_, text), view in zip(pairs, there, strict=True) for x in null_by_word(forward, text, view)]
-    seen = [x for (text, _), view in zip(pairs, there, strict=True) for x in attention_by_word(forward, text, view)]
-    found = {name: float(np.quantile(values, 1 - share)) for name, values in (("lacking", lacked), ("null", nulls))}
-    found["attention"] = float(np.quantile(seen, share))
-    if back is not None and backward is not None:
-        nulls = [x for (text, _), view in zip(pairs, back, strict=True) for x in null_by_word(backward, text, view)]
-        found["reverse null"] = float(np.quantile(nulls, 1 - share))
-    return found
+    """The limits of `rela.filtering.words` that 1 % of the trusted words are beyond."""
+    both = list(back) if back is not None else [None] * len(pairs)
+    numbers = [
+        target_numbers(forward, pair, ours, link) | source_numbers(forward, backward, pair, ours, theirs, link)
+        for pair, ours, theirs, link in zip(pairs, there, both, links, strict=True)
+    ]
+    return limits_of(numbers, FALSE_ALARMS["warn"])
 
 
 def fit_weights(z: NDArray[np.float64], bad: NDArray[np.bool_], steps: int = 30) -> tuple[tuple[float, ...], float]:

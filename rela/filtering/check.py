@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rela.alignment.joint import JointAligner
 from rela.decoding.translate import Translator
-from rela.filtering.detector import (
-    Detector,
-    attention_by_word,
-    by_word,
-    detector_for,
-    features_of,
-    lacking_by_word,
-    null_by_word,
-    problem_of,
-    view_both,
-)
+from rela.filtering.detector import Detector, detector_for, features_of, problem_of, view_both
 from rela.filtering.features import PairView
+from rela.filtering.fingerprint import aligner_fingerprint
 from rela.filtering.noise import Pair
+from rela.filtering.words import (
+    REVERSE,
+    Links,
+    Numbers,
+    flags,
+    links_by_word,
+    shared_aligner,
+    source_numbers,
+    target_numbers,
+)
 
 WINDOW = 512
 """Pairs that are read and looked at together."""
@@ -38,15 +40,19 @@ class WordCheck:
 
     word: str
     """As it is written, even if the model does not know its characters."""
-    null: float | None
-    """Share of the heads that look at nothing where this word is written; None for a source word without a reverse
-    model."""
+    null: float | None = None
+    """Share of the heads that look at nothing where this word is written. This, log_prob and lacking are of the model
+    that has the word in its output: a source word has them only with a reverse model."""
     log_prob: float | None = None
-    """Of a target word, the sum over its subwords."""
+    """The sum over the word's subwords."""
+    lacking: float | None = None
+    """The nats that it and its neighbours lack of an explanation by the other side."""
+    link: float | None = None
+    """The probability of its most probable link, by the trained aligner of both models, if there is one."""
+    missing: float | None = None
+    """Both in one number: the nats lacked, and more for a word without a link."""
     attention: float | None = None
     """What a source word gets in the layer that looks at it most; 1 is the whole row of a target subword."""
-    lacking: float | None = None
-    """Of a target word, the nats that it and its neighbours lack of an explanation by the source."""
     flagged: bool = False
     """A target word without a source, a source word left untranslated: more so than 99 % of trusted words."""
 
@@ -85,6 +91,7 @@ class Checker:
     def __init__(self, forward: Translator, backward: Translator | None = None) -> None:
         self.forward, self.backward = forward, backward
         self.detector: Detector | None = detector_for(forward, backward)
+        self.aligner = aligner_of(self.detector, forward, backward)
 
     def check(self, pairs: Iterable[Pair], first: int = 1) -> Iterator[PairCheck]:
         """Each pair checked, in order; pairs are read as they are needed, and `first` is the line of the first one."""
@@ -100,9 +107,11 @@ class Checker:
         if not numbered:
             return
         references = ("", "") if self.detector is None else self.detector.references
-        there, back = view_both(self.forward, self.backward, [pair for _, pair in numbered], references)
+        pairs = [pair for _, pair in numbered]
+        there, back = view_both(self.forward, self.backward, pairs, references)
+        links = links_by_word(self.aligner, pairs, there, back)
         for i, score in enumerate(self.scores(there, back).tolist()):
-            yield self.make_check(*numbered[i], there[i], None if back is None else back[i], score)
+            yield self.make_check(*numbered[i], there[i], None if back is None else back[i], links[i], score)
 
     def scores(self, there: Sequence[PairView], back: Sequence[PairView] | None) -> NDArray[np.float64]:
         """[N], high is bad."""
@@ -111,8 +120,11 @@ class Checker:
         both = [view.log_prob for view in there], [view.log_prob for view in back or there]
         return np.asarray(-np.mean(both, axis=0))
 
-    def make_check(self, line: int, pair: Pair, ours: PairView, theirs: PairView | None, score: float) -> PairCheck:
+    def make_check(
+        self, line: int, pair: Pair, ours: PairView, theirs: PairView | None, links: Links | None, score: float
+    ) -> PairCheck:
         """All that is known of one pair, from the views of one model or of both."""
+        limits = {} if self.detector is None else self.detector.words
         return PairCheck(
             line,
             *pair,
@@ -120,8 +132,10 @@ class Checker:
             verdict=self.verdict(score, pair),
             **numbers(ours),
             reverse=None if theirs is None else numbers(theirs),
-            target_words=self.target_words(pair, ours),
-            source_words=self.source_words(pair, ours, theirs),
+            target_words=word_checks(pair[1], target_numbers(self.forward, pair, ours, links), limits),
+            source_words=word_checks(
+                pair[0], source_numbers(self.forward, self.backward, pair, ours, theirs, links), limits
+            ),
         )
 
     def verdict(self, score: float, pair: Pair) -> str:
@@ -133,34 +147,25 @@ class Checker:
         limits = self.detector.thresholds
         return "warn" if score > limits["warn"] else "notice" if score > limits["notice"] else "ok"
 
-    def target_words(self, pair: Pair, view: PairView) -> list[WordCheck]:
-        """The target's words, with what has no source."""
-        pieces = self.forward.subwords.pieces(self.forward.subwords.encode(pair[1]))
-        null = null_by_word(self.forward, pair[1], view)
-        log_prob = by_word(view.log_probs[:-1], pieces, total=True)
-        lacked = lacking_by_word(self.forward, pair[1], view)
-        limits = {} if self.detector is None else self.detector.words
-        by, limit = (lacked, limits["lacking"]) if "lacking" in limits else (null, limits.get("null", 2.0))
-        return [
-            WordCheck(word, n, p, lacking=x, flagged=value > limit)
-            for word, n, p, x, value in zip(pair[1].split(), null, log_prob, lacked, by, strict=True)
-        ]
 
-    def source_words(self, pair: Pair, view: PairView, theirs: PairView | None) -> list[WordCheck]:
-        """The source's words, with what was left untranslated: by the reverse model's null rows where there is one."""
-        attention = attention_by_word(self.forward, pair[0], view)
-        if theirs is None or self.backward is None:
-            limit = -1.0 if self.detector is None else self.detector.words["attention"]
-            return [
-                WordCheck(word, None, attention=a, flagged=a < limit)
-                for word, a in zip(pair[0].split(), attention, strict=True)
-            ]
-        null = null_by_word(self.backward, pair[0], theirs)
-        limit = 2.0 if self.detector is None else self.detector.words["reverse null"]
-        return [
-            WordCheck(word, n, attention=a, flagged=n > limit)
-            for word, n, a in zip(pair[0].split(), null, attention, strict=True)
-        ]
+def word_checks(text: str, numbers: Numbers, limits: Mapping[str, float]) -> list[WordCheck]:
+    """The words of one side with their numbers, whichever model these are of."""
+    names = [name.removeprefix(REVERSE) for name in numbers]
+    rows = zip(text.split(), flags(numbers, limits), *numbers.values(), strict=True)
+    return [
+        WordCheck(word, flagged=flagged, **dict(zip(names, values, strict=True))) for word, flagged, *values in rows
+    ]
+
+
+def aligner_of(detector: Detector | None, forward: Translator, backward: Translator | None) -> JointAligner | None:
+    """The trained aligner of both models, if a detector's limits were made with it.
+
+    Without it, words are flagged by what they lack alone.
+    """
+    if detector is None or not detector.aligner:
+        return None
+    aligner = shared_aligner(forward, backward)
+    return aligner if aligner is not None and aligner_fingerprint(aligner) == detector.aligner else None
 
 
 def nothing_to_translate(source: str, target: str) -> bool:

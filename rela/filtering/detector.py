@@ -20,21 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rela.analysis.words import word_index
 from rela.data.corpus import EMPTY, is_empty
 from rela.decoding.directions import check_opposite
 from rela.decoding.even_packing import IdPair
 from rela.decoding.translate import PairTooLong, Translator
 from rela.files import read_json, write_text
-from rela.filtering.features import LATER, PairView, feature_names, lacking, view_pairs
+from rela.filtering.features import LATER, PairView, feature_names, view_pairs
 from rela.filtering.fingerprint import model_fingerprint
 from rela.filtering.noise import Pair
 from rela.model.folder import ModelFolderError
 
 DETECTOR = "check.json"
 TOO_LONG_FOR_MODEL = "too long for the model"
-OWN = 0.6
-"""How much what a word itself lacks counts, if it is more than the mean of the word and its two neighbours."""
 LARGEST = 5.0
 """The size at which a feature is cut off, in deviations from its mean."""
 
@@ -59,15 +56,16 @@ class Detector:
     thresholds: dict[str, float] = field(default_factory=dict)
     """Scores above which 5 % (notice) and 1 % (warn) of the trusted pairs lie."""
     words: dict[str, float] = field(default_factory=dict)
-    """Of single words: nats lacked and null rates above which, and attention below which, 1 % of the trusted words lie.
-
-    Older detectors do not have "lacking"."""
+    """Of single words, by the names of `rela.filtering.words`: above which value 1 % of the trusted words lie, or, of
+    "attention", below which. Older detectors do not have all."""
     trusted: int = 0
     """Pairs it was fitted on."""
     auroc: dict[str, float] = field(default_factory=dict)
     """By kind of noise, on pairs that were kept out of the fit."""
     reverse: str = ""
     """The fingerprint of the backward model, if there are two."""
+    aligner: str = ""
+    """The fingerprint of the trained aligner that links of words came from, if there was one."""
 
     def score(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """[N], of features [N, F]: from 0 to 1, high is bad."""
@@ -134,39 +132,6 @@ def scorable(forward: Translator, backward: Translator | None, pair: Pair) -> bo
     return not problem_of(forward, backward, pair)
 
 
-def null_by_word(translator: Translator, target: str, view: PairView) -> list[float]:
-    """The share of heads that look at nothing where a word of the target is written."""
-    return by_word(view.null_rows[:-1], translator.subwords.pieces(translator.subwords.encode(target)))
-
-
-def lacking_by_word(translator: Translator, target: str, view: PairView) -> list[float]:
-    """The nats that each word of the target lacks of an explanation by the source, as its neighbours bear it out.
-
-        max(OWN · x[i], mean(x[i − 1], x[i], x[i + 1]))     x the means over each word's subwords
-
-    A passage without a source has words that are probable all the same, such as articles; their neighbours are not.
-    """
-    pieces = translator.subwords.pieces(translator.subwords.encode(target))
-    x = np.array(by_word(lacking(view.log_probs[:-1], view.plain[:-1]), pieces))
-    around = [x[max(i - 1, 0) : i + 2].mean() for i in range(len(x))]
-    found: list[float] = np.maximum(OWN * x, around).tolist()
-    return found
-
-
-def attention_by_word(translator: Translator, source: str, view: PairView) -> list[float]:
-    """What each word of the source gets in the layer that looks at it most."""
-    pieces = translator.subwords.pieces(translator.subwords.encode(source))
-    return by_word(view.coverage.max(0), pieces, total=True)
-
-
-def by_word(values: NDArray[np.float64], pieces: Sequence[str], total: bool = False) -> list[float]:
-    """The mean, or the sum, over each word's subwords."""
-    found: dict[int, list[float]] = {}
-    for word, value in zip(word_index(pieces), values.tolist(), strict=True):
-        found.setdefault(word, []).append(value)
-    return [sum(each) if total else sum(each) / len(each) for each in found.values()]
-
-
 def save_detectors(folder: Path, detectors: dict[str, Detector]) -> None:
     """Keep the detectors of a model in its folder, by name: "alone" and, with a backward model, "both"."""
     write_text(
@@ -202,7 +167,9 @@ def read_detector(values: dict[str, Any]) -> Detector:
     numbers += [detector.bias, detector.unrelated_bias, *detector.thresholds.values(), *detector.words.values()]
     if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
         raise ValueError("a mean, a deviation, a weight or a threshold is no finite number")
-    if not all(isinstance(text, str) for text in (*detector.names, *detector.references, detector.reverse)):
+    if not all(
+        isinstance(text, str) for text in (*detector.names, *detector.references, detector.reverse, detector.aligner)
+    ):
         raise ValueError("a name or a reference is no text")
     return detector
 

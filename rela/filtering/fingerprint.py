@@ -6,6 +6,9 @@ import hashlib
 import os
 from pathlib import Path
 
+from torch import nn
+
+from rela.alignment.joint import JointAligner
 from rela.decoding.translate import Translator
 
 ENDS = 1 << 20
@@ -16,10 +19,22 @@ def model_fingerprint(translator: Translator) -> str:
     """A hash of a model's weights, settings and subwords."""
     digest = hashlib.sha256(translator.subwords.model)
     digest.update(repr(translator.config.model).encode())
-    for name, tensor in sorted(translator.model.state_dict().items()):
+    add_weights(digest, translator.model)
+    return digest.hexdigest()
+
+
+def aligner_fingerprint(aligner: JointAligner) -> str:
+    """A hash of the weights of a trained aligner."""
+    digest = hashlib.sha256()
+    add_weights(digest, aligner.module)
+    return digest.hexdigest()
+
+
+def add_weights(digest: hashlib._Hash, module: nn.Module) -> None:
+    """Add the weights of a module and their names to a hash."""
+    for name, tensor in sorted(module.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def file_fingerprint(path: str | Path) -> str:

@@ -26,8 +26,8 @@ def write_check_page(path: str | Path, worst: Sequence[PairCheck], pairs: int, f
     parts = [
         paragraph(
             f"{pairs:,} pairs were checked, {flagged:,} of them are worse than 99 % of trusted pairs. Below are the "
-            f"{len(worst):,} of the highest score. {how} Marked words: in the target, words that the source "
-            "explains less than 99 % of trusted words; in the source, words that were left untranslated."
+            f"{len(worst):,} of the highest score. {how} Marked words: in the target, words without a source; in the "
+            "source, words that were left untranslated; each more so than 99 % of trusted words."
         ),
         '<div class="wide"><table><thead><tr><th class="number">line</th><th class="number">score</th><th>verdict</th>',
         '<th class="number">log-prob</th><th class="number">null rate</th><th>source and target</th></tr></thead>',
@@ -57,6 +57,6 @@ def one_word(word: WordCheck) -> str:
     """A word as HTML, marked where it is flagged."""
     if not word.flagged:
         return escape(word.word)
-    values = {"lacks nats:": word.lacking, "null rate": word.null, "attention": word.attention}
-    title = next((f"{name} {value:.2f}" for name, value in values.items() if value is not None), "")
+    values = {"nats lacking": word.lacking, "link": word.link, "null rate": word.null, "attention": word.attention}
+    title = ", ".join(f"{name} {value:.2f}" for name, value in values.items() if value is not None)
     return MARK.format(title=escape(title), word=escape(word.word))

@@ -104,8 +104,10 @@ class CheckedWord(BaseModel):
     word: str
     null: float | None
     log_prob: float | None
-    attention: float | None
     lacking: float | None
+    link: float | None
+    missing: float | None
+    attention: float | None
     flagged: bool = Field(description="A target word without a source, or a source word left untranslated.")
 
 

@@ -268,7 +268,7 @@ def test_a_worker_checks_as_the_command_does(place, tmp_path, format):
     work = job.start()
     found = [work(shard, read_shard(shard)) for shard in shards_of(texts, 6)]
     assert b"".join(found).decode() == (tmp_path / "one").read_text(encoding="utf-8")
-    assert "detector" in job.describe()
+    assert {"detector", "links"} <= {*job.describe()}
     shard = shards_of(texts, 6)[1]
     with pytest.raises(CorpusError, match=r"target, line 8: "):
         work(shard, [(b"a", b"b"), (b"a", b"\xff")])

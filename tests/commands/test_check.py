@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from rela.alignment.joint import JOINT, save_joint
 from rela.toy import generate, write_corpus
 from tests.commands.running import refused, run
-from tests.tiny_models import BACK, tiny_folder
+from tests.tiny_models import BACK, tiny_folder, tiny_joint
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,23 @@ def test_calibrate_check_and_filter(lab, tmp_path, capsys):
     best = sorted(range(6), key=lambda i: rows[i]["score"])[:3]
     assert [i for i, row in enumerate(filtered) if row["kept"] == "1"] == sorted(best)
     capsys.readouterr()
+
+
+def test_check_says_if_the_aligner_of_the_calibration_is_gone(lab, tmp_path, capsys):
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    save_joint(tiny_joint(there, back))
+    both = ("--reverse", tmp_path / "back")
+    run("check", tmp_path / "there", lab / "trusted.en", lab / "trusted.de", *both, "--calibrate")
+    capsys.readouterr()
+    run("check", tmp_path / "there", lab / "test.en", lab / "test.de", *both, "--format", "jsonl")
+    output, error = capsys.readouterr()
+    assert error == ""
+    assert 0 <= json.loads(output.splitlines()[0])["source_words"][0]["link"] <= 1
+    (tmp_path / "back" / JOINT).unlink()
+    run("check", tmp_path / "there", lab / "test.en", lab / "test.de", *both)
+    assert "marked without links" in capsys.readouterr().err
+    run("check", tmp_path / "there", lab / "test.en", lab / "test.de")
+    assert capsys.readouterr().err == ""
 
 
 def test_check_refuses(lab, tmp_path, capsys):

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from rela.alignment.joint import JOINT, save_joint
 from rela.filtering.calibration import calibrate
 from rela.filtering.check import Checker
-from rela.filtering.detector import by_word, lacking_by_word, save_detectors, view_both
-from rela.filtering.features import lacking
-from tests.tiny_models import BACK, HEADS, LAYERS, tiny_folder, tiny_translator, toy_pairs
+from rela.filtering.detector import DETECTOR, save_detectors
+from tests.filtering.corpora import TRUSTED
+from tests.tiny_models import BACK, HEADS, LAYERS, tiny_folder, tiny_joint, tiny_translator, toy_pairs
 
 PAIRS = toy_pairs(6, seed=3)
 
@@ -73,16 +74,57 @@ def test_words_are_flagged_by_what_they_lack_or_by_null_rows_as_older_detectors_
         assert found == [value > limit for value in values]
 
 
-def test_what_a_word_lacks_is_its_own_or_the_mean_of_three(models):
-    source, target = PAIRS[0]
-    view = view_both(models[0], None, [(source, target)], ("", ""))[0][0]
-    pieces = models[0].subwords.pieces(models[0].subwords.encode(target))
-    nats = lacking(view.log_probs[:-1], view.plain[:-1])
-    assert nats == pytest.approx(0.6 * view.plain[:-1] - view.log_probs[:-1])
-    x = by_word(nats, pieces)
-    three = [sum(x[max(i - 1, 0) : i + 2]) / len(x[max(i - 1, 0) : i + 2]) for i in range(len(x))]
-    wanted = [max(0.6 * own, mean) for own, mean in zip(x, three, strict=True)]
-    assert lacking_by_word(models[0], target, view) == pytest.approx(wanted)
+def test_without_the_aligner_of_the_calibration_words_are_flagged_by_what_they_lack(tmp_path):
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    save_joint(tiny_joint(there, back))
+    detectors = calibrate(there, back, TRUSTED)
+    save_detectors(tmp_path / "there", detectors)
+    limits = detectors["both"].words
+    assert (detectors["alone"].aligner, len(detectors["both"].aligner)) == ("", 64)
+
+    def check_words(links: bool) -> None:
+        """Both sides of every pair, by the limits of the trusted words."""
+        checker = Checker(there, back)
+        assert (checker.aligner is not None) == links
+        by = "missing" if links else "lacking"
+        for check in checker.check(TRUSTED):
+            for prefix, words in (("", check.target_words), ("reverse ", check.source_words)):
+                assert all((word.link is not None) == (word.missing is not None) == links for word in words)
+                assert [word.flagged for word in words] == [getattr(word, by) > limits[prefix + by] for word in words]
+
+    check_words(links=True)
+    save_joint(tiny_joint(there, back, seed=4))
+    check_words(links=False)
+    save_joint(tiny_joint(there, tiny_folder(tmp_path / "third", seed=3, languages=BACK)))
+    check_words(links=False)
+    (tmp_path / "back" / JOINT).unlink()
+    check_words(links=False)
+    alone = next(Checker(there).check(TRUSTED))
+    assert [word.flagged for word in alone.target_words] == [w.lacking > limits["lacking"] for w in alone.target_words]
+    assert [word.flagged for word in alone.source_words] == [
+        word.attention < limits["attention"] for word in alone.source_words
+    ]
+
+
+def test_a_check_json_from_before_links_flags_words_as_it_did(tmp_path):
+    """Target words by what they lack, source words by the null rates of the reverse model."""
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    save_joint(tiny_joint(there, back))
+    save_detectors(tmp_path / "there", calibrate(there, back, TRUSTED))
+    path = tmp_path / "there" / DETECTOR
+    values = json.loads(path.read_text())
+    for detector in values.values():
+        detector["words"] = {"lacking": 0.5, "null": 0.4, "attention": 0.3, "reverse null": 0.2}
+        del detector["aligner"]
+    path.write_text(json.dumps(values))
+    checker = Checker(there, back)
+    assert checker.aligner is None
+    flagged = []
+    for check in checker.check(TRUSTED):
+        assert [word.flagged for word in check.target_words] == [word.lacking > 0.5 for word in check.target_words]
+        assert [word.flagged for word in check.source_words] == [word.null > 0.2 for word in check.source_words]
+        flagged += [word.flagged for word in check.source_words + check.target_words]
+    assert 0 < sum(flagged) < len(flagged)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,9 @@ def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, dete
         (tmp_path / "there" / DETECTOR).write_text(json.dumps({"alone": {**values["alone"], "bias": damaged}}))
         with pytest.raises(ModelFolderError, match=r"check.json is damaged: .* no finite number"):
             load_detectors(tmp_path / "there")
+    (tmp_path / "there" / DETECTOR).write_text(json.dumps({"both": {**values["both"], "aligner": 5}}))
+    with pytest.raises(ModelFolderError, match=r"damaged: .*no text"):
+        load_detectors(tmp_path / "there")
     del values["both"]["unrelated_weights"]
     (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
     with pytest.raises(ModelFolderError, match="older version; run rela check --calibrate"):

@@ -5,8 +5,8 @@ import copy
 import torch
 
 from rela.decoding.translate import Translator
-from rela.filtering.fingerprint import ENDS, file_fingerprint, model_fingerprint
-from tests.tiny_models import tiny_translator
+from rela.filtering.fingerprint import ENDS, aligner_fingerprint, file_fingerprint, model_fingerprint
+from tests.tiny_models import BACK, tiny_joint, tiny_translator
 
 
 def test_a_model_is_known_by_its_weights_and_settings():
@@ -18,6 +18,16 @@ def test_a_model_is_known_by_its_weights_and_settings():
         next(model.parameters()).view(-1)[0] += 1e-3
     assert model_fingerprint(same) != model_fingerprint(translator)
     assert model_fingerprint(tiny_translator("softmax")) != model_fingerprint(translator)
+
+
+def test_an_aligner_is_known_by_its_weights():
+    models = tiny_translator(), tiny_translator("rela-g", seed=2, languages=BACK)
+    aligner = tiny_joint(*models)
+    assert aligner_fingerprint(tiny_joint(*models)) == aligner_fingerprint(aligner)
+    other = tiny_joint(*models)
+    with torch.no_grad():
+        other.module.source.bias[0] += 1e-3
+    assert aligner_fingerprint(other) != aligner_fingerprint(aligner)
 
 
 def test_a_file_is_known_by_its_size_and_ends(tmp_path):

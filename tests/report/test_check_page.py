@@ -1,7 +1,7 @@
 """The page of checked pairs: the worst first, flagged words marked, all text escaped."""
 
 from rela.filtering.check import PairCheck, WordCheck
-from rela.report.check_page import worst_first, write_check_page
+from rela.report.check_page import one_word, worst_first, write_check_page
 
 
 def make_check(line, score, word="<b>", flagged=True):
@@ -30,5 +30,7 @@ def test_flagged_words_are_marked_and_text_is_escaped(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert '<mark title="null rate 0.90">&lt;b&gt;</mark>' in page
     assert "<b>" not in page
+    word = WordCheck("x", 0.9, -5.0, lacking=2.5, link=0.013, missing=5.461, flagged=True)
+    assert one_word(word) == '<mark title="nats lacking 2.50, link 0.01, null rate 0.90">x</mark>'
     assert page.count("<mark") == 1
     assert "7 pairs were checked, 1 of them" in page
