@@ -77,3 +77,23 @@ def test_wrong_translations_are_told_from_right_ones(models):
     right, wrong = list(checker.check(PAIRS)), list(checker.check(shuffled))
     assert max(one.score for one in right) < min(one.score for one in wrong)
     assert {one.verdict for one in wrong} == {"warn"}
+
+
+def test_words_without_a_counterpart_are_flagged_on_both_sides(models):
+    """By the calibration and the aligner that the two folders share, in both directions."""
+    pairs = [
+        ("Der Ausschuss hat den Vorschlag angenommen.", "The committee has adopted the purple proposal."),
+        ("Das Wetter war gestern sehr schlecht.", "The weather was very bad."),
+    ]
+    for forward, backward, german, english in (("de-en", "en-de", 0, 1), ("en-de", "de-en", 1, 0)):
+        checker = Checker(models[forward], models[backward])
+        assert checker.aligner is not None
+        found = [
+            [[word.word for word in side if word.flagged] for side in (check.source_words, check.target_words)]
+            for check in checker.check((pair[german], pair[english]) for pair in (*pairs, *PAIRS))
+        ]
+        assert found[0][english] == ["purple"], "a word was inserted, or it was not translated"
+        assert found[0][german] == []
+        assert found[1][german] == ["gestern"], "a word was left out, or it was added"
+        assert found[1][english] == []
+        assert found[2:] == [[[], []]] * len(PAIRS), "right translations"
