@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,9 @@ class OnlineLinks:
         self.choice, self.chosen = aligner.choice, aligner.chosen
         self.kind = translator.config.model.attention_kinds["cross"]
         self.word_starts = word_starts(translator.subwords.source), word_starts(translator.subwords)
+        self.letters = with_letters(translator.subwords.source), with_letters(translator.subwords)
         self.marks = marks_of(translator.subwords.source), marks_of(translator.subwords)
-        self.tables: dict[torch.device, Tensor] = {}
+        self.tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     @property
     def layer(self) -> int:
@@ -59,10 +60,20 @@ class OnlineLinks:
     ) -> frozenset[Link]:
         """The links (source word, target word) of subword ids, from that layer's weights [H, T, S] or without them.
 
-        `text` is that of the source, where it has no-break spaces.
+        `text` is that of the source, where it has no-break spaces. No word is linked to a punctuation mark.
         """
         if not source or not target:
             return frozenset()
+        found = self.all_links(source, target, attention, text)
+        if all(marks.isdisjoint(ids) for marks, ids in zip(self.marks, (source, target), strict=True)):
+            return found  # as nearly always: punctuation follows its word without a space
+        pieces = self.pieces(source, target, text)
+        return same_sort(found, words(pieces[0]), [word for word in words(pieces[1]) if word])
+
+    def all_links(
+        self, source: Sequence[int], target: Sequence[int], attention: Tensor | None, text: str
+    ) -> frozenset[Link]:
+        """What `read` gives, and links of a word and a punctuation mark."""
         if attention is not None and not text and self.choice.heads is not None:
             starts = [starts[list(ids)] for starts, ids in zip(self.word_starts, (source, target), strict=True)]
             if all(map(spell_words, starts)):
@@ -86,35 +97,33 @@ class OnlineLinks:
         """The best source word of each target word [B, T], or NO_LINK, and for which pairs that holds [B].
 
         Of ids [B, S] and [B, T] with PAD behind, and weights [B, heads, T + 1, S + 1] of `heads`, all on one device. It
-        holds where every subword belongs to a word, and gives what `plain_links` gives.
+        holds where every subword belongs to a word, and gives what `read` gives.
         """
         S, T = source.size(1), target.size(1)
         if 0 in (S, T):
             return torch.full_like(target, NO_LINK), torch.zeros_like(target, dtype=torch.bool).any(1)
         ids = torch.stack([pad(side, (0, max(S, T) - side.size(1)), value=PAD) for side in (source, target)])
-        members, plain = word_members(ids, self.tables_on(attention.device))
+        starts, letters = self.tables_on(attention.device)
+        members, plain = word_members(ids, starts)
         keys, queries = members[0, :, None, :S, :S], members[1, :, None, :T, :T]
         rows = attention[:, :, 1:, :-1] if self.choice.shifted else attention[:, :, :-1, :-1]
         # [B, H, T', S']; in float64, so that the order in which a GPU adds leaves no trace in the result
         merged = queries.mT @ (rows.double() @ keys)
         words = (merged / queries.sum(2).clamp_min(1)[..., None]).float()
         matrix = words.mean(dim=1) if self.choice.heads is None else mean_of_shares(words.movedim(1, 0))
-        return best_source(matrix), plain.all(0)
+        best = best_source(matrix)
+        # [2, B, words], whether a word has more than punctuation marks; a word is not linked to a mark
+        spelled = (members.mT @ letters.gather(1, ids.long().flatten(1)).view(ids.shape).double()[..., None])[
+            ..., 0
+        ] > 0
+        same = spelled[1, :, :T] == spelled[0].gather(1, best.clamp_min(0).long())
+        return best.where(same, NO_LINK), plain.all(0)
 
-    def kept(self, source: Sequence[int], target: Sequence[int], links: Set[Link], text: str = "") -> Set[Link]:
-        """The links that `read` or `read_batch` gave, without those of a word and a punctuation mark."""
-        sides = source, target
-        if all(marks.isdisjoint(ids) for marks, ids in zip(self.marks, sides, strict=True)):
-            return links  # as nearly always: punctuation follows its word without a space
-        pieces = self.pieces(source, target, text)
-        return same_sort(links, words(pieces[0]), [word for word in words(pieces[1]) if word])
-
-    def tables_on(self, device: torch.device) -> Tensor:
-        """`word_starts` of both sides, [2, V], on a device, where they stay."""
+    def tables_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """`word_starts` and `with_letters` of both sides, [2, V] each, on a device, where they stay."""
         if device not in self.tables:
-            longest = max(map(len, self.word_starts))
-            both = [np.pad(starts, (0, longest - len(starts)), constant_values=SPECIAL) for starts in self.word_starts]
-            self.tables[device] = torch.from_numpy(np.stack(both)).to(device)
+            starts, letters = (both_sides(one).to(device) for one in (self.word_starts, self.letters))
+            self.tables[device] = starts, letters
         return self.tables[device]
 
     def forced(self, source: Sequence[int], target: Sequence[int], pieces: list[tuple[str, ...]]) -> frozenset[Link]:
@@ -128,6 +137,18 @@ def marks_of(subwords: Subwords) -> frozenset[int]:
     """The ids of subwords that begin a word and have punctuation marks alone."""
     pieces = subwords.pieces(range(subwords.size))
     return frozenset(id for id, piece in enumerate(pieces) if piece[:1] == WORD_START and is_mark(piece[1:]))
+
+
+def with_letters(subwords: Subwords) -> NDArray[np.int8]:
+    """By id: 1 for a subword that has more than punctuation marks, besides the ▁ at its beginning."""
+    pieces = (piece.removeprefix(WORD_START) for piece in subwords.pieces(range(subwords.size)))
+    return np.array([bool(piece) and not is_mark(piece) for piece in pieces], dtype=np.int8)
+
+
+def both_sides(tables: tuple[NDArray[np.int8], NDArray[np.int8]]) -> Tensor:
+    """Two tables by id as one tensor [2, V]; a vocabulary that has fewer ids is filled up."""
+    longest = max(map(len, tables))
+    return torch.from_numpy(np.stack([np.pad(one, (0, longest - len(one)), constant_values=SPECIAL) for one in tables]))
 
 
 def word_starts(subwords: Subwords) -> NDArray[np.int8]:

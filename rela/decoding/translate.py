@@ -55,10 +55,6 @@ class LinkReader(Protocol):
         """
         ...
 
-    def kept(self, source: Sequence[int], target: Sequence[int], links: Set[Link], text: str = "") -> Set[Link]:
-        """Those of the links that a translation shows."""
-        ...
-
     def read_batch(self, source: Tensor, target: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
         """The same of many pairs on any device, as `rela.decoding.engines.gpu_search.ReadLinks` says."""
         ...
@@ -258,8 +254,6 @@ class Translator:
         found = hypothesis.links
         if links is not None and (found is None or number in texts):
             found = links.read(source, tokens, hypothesis.attention, texts.get(number, ""))
-        if links is not None and found is not None:
-            found = links.kept(source, tokens, found, texts.get(number, ""))
         return Translation(self.subwords.decode(tokens), hypothesis.score, hypothesis.log_prob, tokens, found)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Scored]:

@@ -59,7 +59,7 @@ def test_links_are_those_of_forced_decoding(kind, options):
             assert [dataclasses.replace(item, links=None) for item in group] == without
             for item in group:
                 source = translator.subwords.encode(line)
-                forced = links.kept(source, item.tokens, links.read(source, item.tokens, None))
+                forced = links.read(source, item.tokens, None)
                 assert forced == same_sort(forced, line.split(), item.text.split())
                 compared += len(forced)
                 different += len(forced ^ item.links)
@@ -115,7 +115,7 @@ def test_the_short_way_gives_what_the_choice_of_heads_gives(shifted):
         weights[:, 2:4] = 0
         pieces = [(*translator.subwords.pieces(one), END) for one in ids]
         record = AttentionRecord("rela-g", "cross", weights[None], pieces[1], pieces[0])
-        assert links.read(*ids, weights) == choice.links(record)
+        assert links.all_links(*ids, weights, "") == choice.links(record)
 
 
 @pytest.mark.parametrize("heads", [(1, 0), None])
@@ -131,10 +131,14 @@ def test_links_of_many_pairs_at_once_are_those_of_each(shifted, heads):
     weights[:, :, 2:4] = 0
     best, is_read = links.read_batch(source, target, weights if heads is None else weights[:, list(heads)])
     assert is_read.tolist() == [True] * 6 + [False] * 2, "the last are left to `read`"
+    left_out = 0
     for pair, one, row in zip(pairs[:6], weights, best.tolist(), strict=False):
-        wanted = links.read(*pair, one[:, : len(pair[1]) + 1, : len(pair[0]) + 1])
+        given = *pair, one[:, : len(pair[1]) + 1, : len(pair[0]) + 1]
+        wanted = links.read(*given)
         assert links_of(True, row) == wanted
         assert wanted
+        left_out += len(links.all_links(*given, "")) - len(wanted)
+    assert left_out, "links of a word and a punctuation mark"
 
 
 def test_words_are_those_of_the_text():
