@@ -105,12 +105,17 @@ class Grid:
     experiment: str
     variations: dict[str, Variation]
     runs: tuple[Run, ...]
+    workers: int = 1
+    """So many runs side by side are what the `seconds` of the variations were measured with."""
 
 
 def load_grid(path: str | Path, tasks: str | Path = TASKS) -> Grid:
     """The grid of a YAML file; an unknown key, task or variation is an error that names it."""
-    values = mapping(read_yaml(path), ("experiment", "variations", "runs"), str(path))
+    values = mapping(read_yaml(path), ("experiment", "variations", "runs"), str(path), ("workers",))
     experiment = str(values["experiment"])
+    workers = values.get("workers", 1)
+    if type(workers) is not int or workers < 1:
+        raise ValueError(f"{path}: workers is {workers!r}; wanted a number of processes, at least 1")
     known = load_tasks(tasks)
     variations = {name: read_variation(text, f"{path}: {name}") for name, text in values["variations"].items()}
     runs: list[Run] = []
@@ -126,7 +131,7 @@ def load_grid(path: str | Path, tasks: str | Path = TASKS) -> Grid:
     ids = [run.id for run in runs]
     if twice := sorted({id for id in ids if ids.count(id) > 1}):
         raise ValueError(f"{path} holds {twice[0]} twice; wanted each run once")
-    return Grid(experiment, variations, tuple(runs))
+    return Grid(experiment, variations, tuple(runs), workers)
 
 
 def load_tasks(path: str | Path = TASKS) -> dict[str, Task]:

@@ -169,7 +169,12 @@ def expected_seconds(run: Run, config: Config, rows: Sequence[Row], grid: Grid, 
     if like := [seconds for name, seconds in took if name == run.variation_name]:
         return max(like)
     slowness = [seconds / grid.variations[name].seconds for name, seconds in took]
-    return run.variation.seconds * max(slowness, default=1 + SLOWER_BY_A_WORKER * (workers - 1))
+    return run.variation.seconds * max(slowness, default=slowdown(workers, than=grid.workers))
+
+
+def slowdown(workers: int, than: int) -> float:
+    """How much longer one of `workers` runs side by side is expected to take than one of `than`; never less long."""
+    return max(1.0, (1 + SLOWER_BY_A_WORKER * (workers - 1)) / (1 + SLOWER_BY_A_WORKER * (than - 1)))
 
 
 def full_seconds(row: Row, config: Config) -> float:

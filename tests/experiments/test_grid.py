@@ -83,6 +83,7 @@ def test_tasks_translate_in_the_direction_of_their_configuration() -> None:
     [
         ("experiment: x\nvariations: {a: {attention: softmax}}\nruns: [{variation: b, seed: 1, task: en-de}]", "'b'"),
         ("experiment: x\nvariations: {a: {}}\nruns: [{variation: a, seed: 1, task: de-xx}]", "'de-xx'"),
+        ("experiment: x\nworkers: 0\nvariations: {}\nruns: []", "workers is 0; wanted a number of processes"),
         ("experiment: x\nvariations: {a: {}}\nruns: [{variation: a, seed: [1, 1], task: en-de}]", "twice"),
         ("experiment: x\nvariations: {a: {sets: []}}\nruns: []", "sets"),
         ("experiment: x\nruns: []", "variations"),

@@ -88,6 +88,16 @@ def test_expected_time_comes_from_rows(make_grid: MakeGrid) -> None:
     assert expected_seconds(rela, config, [rows[0] | {"seconds": {"training": None}}], grid) == 100  # unknown
 
 
+def test_expected_time_without_rows_depends_on_runs_side_by_side(make_grid: MakeGrid) -> None:
+    grid = make_grid()
+    run = grid.runs[0]
+    config = configuration(run, Options())
+    assert expected_seconds(run, config, [], grid, workers=6) == 100 * 5  # 100 s are those of a run alone
+    beside_others = replace(grid, workers=6)
+    assert expected_seconds(run, config, [], beside_others, workers=6) == 100
+    assert expected_seconds(run, config, [], beside_others, workers=1) == 100
+
+
 def test_a_run_that_is_stopped_goes_on(make_grid: MakeGrid, options: Options) -> None:
     """Stopped by the budget in training, continued by later commands: the same model as without a stop."""
     options = replace(options, only=["rela-g"], resumable=True, overrides=["train.steps=36", "train.save_every=12"])
