@@ -36,6 +36,8 @@ class Contender:
     """Whether a CUDA graph of the call is worth a try; whole models wait for the device somewhere."""
     one_of_many: bool = False
     """Whether it is one backend of several, of which the best counts: a slow one is measured once."""
+    turns: int = 1
+    """At least so many turns: few calls of a whole model, whose host time varies, have no median to rely on."""
 
 
 @dataclass
@@ -171,7 +173,7 @@ def take_turns(
         single[name] = once
         ready[name], times[name] = (contender, calls, queued, clock[0]), Times(device_by=clock[1], megabytes=megabytes)
     quick = [name for name in ready if not ready[name][0].one_of_many or single[name] <= SLOW * min(single.values())]
-    for turn in range(turns):
+    for turn in range(max(turns, *(contender.turns for contender in contenders.values()))):
         # what ran before changes the clock, so the order changes
         names = quick if turn else list(ready)
         for name in random.Random(turn).sample(names, len(names)):

@@ -66,6 +66,7 @@ SHALLOW: dict[str, dict[str, Any]] = {
 # Batch and length of a step; the encoders' lengths are those they are used with.
 SHAPES = {"llama": (4, 2048), "bert": (32, 512), "vit": (64, 197), "marian": (64, 128), "t5": (32, 512)}
 GENERATED = {"llama": (4, 2000, 64), "marian": (64, 64, 32), "t5": (32, 256, 32)}
+TURNS = 15
 
 
 def pair_of(name: str, device: torch.device, dtype: torch.dtype, tiny: bool, compiled: bool) -> dict[str, Any]:
@@ -117,15 +118,18 @@ def training_step(model: nn.Module, given: Mapping[str, Tensor]) -> Callable[[],
     return step
 
 
+def whole_model(call: Callable[[], object]) -> Contender:
+    """A call of some hundred launches, which often waits for the device and varies by a fifth from turn to turn."""
+    return Contender(call, launches=240, recordable=False, turns=TURNS)
+
+
 def steps(
     name: str, device: torch.device, dtype: torch.dtype, tiny: bool, padded: bool, compiled: bool
 ) -> dict[str, Contender]:
     pair = pair_of(name, device, dtype, tiny, compiled)
     given = inputs_of(name, pair[THEIRS].config, device, dtype, (2, 8) if tiny else SHAPES[name], padded)
     ready = {side: torch.compile(model.train()) if compiled else model.train() for side, model in pair.items()}
-    return {
-        side: Contender(training_step(model, given), launches=240, recordable=False) for side, model in ready.items()
-    }
+    return {side: whole_model(training_step(model, given)) for side, model in ready.items()}
 
 
 def generations(name: str, device: torch.device, dtype: torch.dtype, tiny: bool, static: bool) -> dict[str, Contender]:
@@ -141,9 +145,7 @@ def generations(name: str, device: torch.device, dtype: torch.dtype, tiny: bool,
     def call(model: Any) -> object:
         return model.generate(tokens, **options)
 
-    return {
-        side: Contender(partial(call, model.eval()), launches=240, recordable=False) for side, model in pair.items()
-    }
+    return {side: whole_model(partial(call, model.eval())) for side, model in pair.items()}
 
 
 def model_cases(

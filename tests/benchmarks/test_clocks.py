@@ -54,3 +54,10 @@ def test_a_slow_backend_has_one_turn():
     contenders["quick"] = Contender(lambda: None, one_of_many=True)
     times, _ = take_turns(contenders, 3, CPU, milliseconds=1.0)
     assert {name: len(taken.eager) for name, taken in times.items()} == {"ours": 3, "slow": 1, "quick": 3}
+
+
+def test_a_contender_can_ask_for_more_turns():
+    """All contenders of its case have as many: they are compared turn by turn."""
+    contenders = {"model": Contender(lambda: None, turns=5), "other": Contender(lambda: None)}
+    times, _ = take_turns(contenders, 2, CPU, milliseconds=0.1)
+    assert {name: len(taken.eager) for name, taken in times.items()} == {"model": 5, "other": 5}
