@@ -113,9 +113,8 @@ class OnlineLinks:
         matrix = words.mean(dim=1) if self.choice.heads is None else mean_of_shares(words.movedim(1, 0))
         best = best_source(matrix)
         # [2, B, words], whether a word has more than punctuation marks; a word is not linked to a mark
-        spelled = (members.mT @ letters.gather(1, ids.long().flatten(1)).view(ids.shape).double()[..., None])[
-            ..., 0
-        ] > 0
+        written = letters.gather(1, ids.long().flatten(1)).view(*ids.shape, 1).double()
+        spelled = (members.mT @ written).squeeze(-1) > 0
         same = spelled[1, :, :T] == spelled[0].gather(1, best.clamp_min(0).long())
         return best.where(same, NO_LINK), plain.all(0)
 
