@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from experiments import paper
+from experiments import paper, speeds
 from experiments.cells import NOT_RUN, Cell, Cells, Figure, markdown, signed
 from experiments.rows import Row
 
@@ -96,32 +96,29 @@ def table_1(load: Load) -> str:
 
 
 def table_2(load: Load) -> str:
-    """Parameters and training speed."""
+    """Parameters, and training and decoding speed relative to softmax."""
     cells = load("table1")
-    softmax = cells[MAIN, "softmax"].mean(tokens_per_second)
     lines = []
-    for kind, (parameters, speed) in paper.TABLE_2.items():
-        cell = cells[MAIN, kind]
-        ours, count = cell.mean(tokens_per_second), cell.mean(lambda row: row["parameters"])
+    for kind, (parameters, training, decoding) in paper.TABLE_2.items():
+        count = cells[MAIN, kind].mean(lambda row: row["parameters"])
+        trains, decodes = speeds.training(kind), speeds.decoding(kind)
         lines.append(
             [
                 paper.NAMES[kind],
                 f"{parameters:.2f}",
-                f"{speed:.2f}×",
+                f"{training:.2f}×",
+                f"{decoding:.2f}×",
                 NOT_RUN if count is None else f"{count / 1e6:.2f}",
-                "–" if ours is None else f"{ours / 1000:.0f}",
-                "–" if ours is None or softmax is None else f"{ours / softmax:.2f}×",
-                cell.text(lambda row: row["training"]["peak_memory_gib"], 1) if cell.rows else "–",
+                NOT_RUN if trains is None else f"{trains.against_softmax:.2f}×",
+                NOT_RUN if decodes is None else f"{decodes:.2f}×",
+                NOT_RUN if trains is None else f"{trains.tokens_per_second / 1000:.0f}",
+                NOT_RUN if trains is None else f"{trains.peak_gib:.1f}",
             ]
         )
-    head = ["attention", "paper: million parameters", "paper: training", "ours: million parameters"]
-    return markdown([*head, "thousand target tokens/s", "training", "peak GiB"], lines)
-
-
-def tokens_per_second(row: Row) -> float | None:
-    """The median over training; None of a run that shared the device, or failed before its first step."""
-    speed: float | None = row["training"]["tokens_per_second"] if row.get("workers", 1) == 1 else None
-    return speed
+    relative = [
+        f"{whose}: {what}" for whose in ("paper", "ours") for what in ("parameters (M)", "training", "decoding")
+    ]
+    return markdown(["attention", *relative, "thousand target tokens/s in training", "peak GiB"], lines)
 
 
 def table_3(load: Load) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import statistics
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from experiments import paper, speeds
 from experiments.cells import GRIDS, NOT_RUN, Cell, Cells, cells_of, load_cells, signed
 from experiments.grid import Grid, Run, load_grid
 from experiments.results import DOCS, FIGURE_NAMES, FIGURES, PAGES, generated, rebuild
@@ -172,3 +174,20 @@ def test_tables_without_rows_say_so(tmp_path: Path) -> None:
 
     for name, table in TABLES.items():
         assert NOT_RUN in table(load), name
+
+
+def test_speeds_are_relative_to_softmax_of_the_same_engine(tmp_path: Path) -> None:
+    def row(side: str, speed: float, batch: int = 1) -> dict[str, Any]:
+        return {"side": side, "batch": batch, "source_length": "30", "tokens_per_second": speed}
+
+    rows = [row("softmax", 100), row("softmax", 7, 64), row("rela-g", 90), row("softmax:reference", 10)]
+    rows += [row("sparsemax", 5), row("entmax15", 1, 64)]
+    (tmp_path / "decoding.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    found = {kind: speeds.decoding(kind, tmp_path) for kind in paper.TABLE_2}
+    assert found == {"softmax": 1.0, "rela-g": 0.9, "sparsemax": 0.5, "entmax15": None}
+    (tmp_path / "training").mkdir()
+    step = {"side": "rela-g", "target_tokens_per_second": 300.0, "ratio_to_softmax": 1.5, "peak_memory_gib": 2.0}
+    (tmp_path / "training/simplex.json").write_text("[]")
+    (tmp_path / "training/training.json").write_text(json.dumps([{"side": "rela-g", "waited": 1.0}, step]))
+    assert speeds.training("rela-g", tmp_path) == speeds.Training(300.0, 1.5, 2.0)
+    assert speeds.training("softmax", tmp_path) is None
