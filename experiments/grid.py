@@ -41,6 +41,8 @@ class AnalysisText:
     source: str
     target: str
     pairs: int = 1000
+    word_classes: str = ""
+    """A word list of the target language in the repository, for the null rate after words of each class."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.grid import AnalysisText, Gold, Task
+from experiments.grid import ROOT, AnalysisText, Gold, Task
 from rela.analysis.capture import capture
 from rela.analysis.links import AlignmentByHead
 from rela.analysis.nulls import null_rows
@@ -21,6 +21,7 @@ from rela.evaluation.link_files import read_links
 from rela.evaluation.scores import bleu, chrf
 from rela.report.measure import ModelReport, measure
 from rela.report.parallel_text import ParallelText
+from rela.report.word_classes import load_word_classes
 
 WAYS = {"normal": False, "shifted": True}
 PROBABLE = 0.5
@@ -54,7 +55,8 @@ def attention(
         gold_pairs = gold_text(gold, data)[:limit]
     tokenised = gold is not None and gold.tokenised
     measured = ParallelText(pairs, links, gold_pairs, gold_tokenised=tokenised, noise={})
-    report = measure({"model": translator}, measured, examples=0)
+    word_classes = load_word_classes(ROOT / text.word_classes) if text.word_classes else None
+    report = measure({"model": translator}, measured, examples=0, word_classes=word_classes)
     by_probability = {
         "true": null_rate_by_probability(translator, pairs),
         "shuffled": null_rate_by_probability(translator, measured.shuffled),

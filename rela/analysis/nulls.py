@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from rela.analysis.record import START, AttentionRecord
-from rela.analysis.words import SPECIAL, word_index, words
+from rela.analysis.words import SPECIAL, punctuation_apart, word_index, words
 
 WordClasses = Callable[[str], str] | Sequence[str]
-"""The class of a word (a word list), or one class for each word of the sentence (what a tagger gives)."""
+"""The class of a word (a word list), or one class for each word of the sentence (what a tagger gives).
+
+A punctuation mark is a word of its own here. A tagger may also give a class for each word between spaces.
+"""
 POSITIONS = ("previous", "current")
 
 
@@ -79,19 +82,26 @@ def null_rate_by_class(
 
 def row_classes(pieces: Sequence[str], word_classes: WordClasses, position: str) -> list[tuple[int, str]]:
     """(row, class) of the rows that count, in order."""
-    index, spelled = word_index(pieces), words(pieces)
-    classes = _classes(spelled, word_classes)
+    index, classes = classified(pieces, word_classes)
     if position == "current":
         return [(row, classes[word]) for row, word in enumerate(index)]
     begins = [row for row, word in enumerate(index) if row == 0 or index[row - 1] != word]
     return [(row, classes[index[row] - 1] if index[row] else START) for row in begins]
 
 
-def _classes(spelled: Sequence[str], word_classes: WordClasses) -> list[str]:
+def classified(pieces: Sequence[str], word_classes: WordClasses) -> tuple[tuple[int, ...], list[str]]:
+    """The number of the word that each piece belongs to, and the class of each word."""
+    apart = punctuation_apart(pieces)
     if callable(word_classes):
-        return [word if word in SPECIAL else word_classes(word) for word in spelled]
-    plain = [word for word in spelled if word not in SPECIAL]
-    if len(word_classes) != len(plain):
-        raise ValueError(f"{len(word_classes)} classes for {len(plain)} words; one for each word is wanted")
-    given = iter(word_classes)
-    return [word if word in SPECIAL else next(given) for word in spelled]
+        return word_index(apart), [word if word in SPECIAL else word_classes(word) for word in words(apart)]
+    counts = []
+    for marked in (apart, pieces):
+        spelled = words(marked)
+        counts.append(sum(word not in SPECIAL for word in spelled))
+        if counts[-1] == len(word_classes):
+            given = iter(word_classes)
+            return word_index(marked), [word if word in SPECIAL else next(given) for word in spelled]
+    raise ValueError(
+        f"{len(word_classes)} classes for {counts[0]} words and punctuation marks ({counts[1]} words between spaces); "
+        "one for each is wanted"
+    )

@@ -38,16 +38,21 @@ def words(pieces: Sequence[str]) -> tuple[str, ...]:
 def punctuation_apart(pieces: Sequence[str]) -> tuple[str, ...]:
     """The same pieces, marked so that a punctuation mark is a word of its own: ▁law , → ▁law ▁,
 
-    Hyphens and apostrophes stay in their words.
+    Hyphens and apostrophes stay in their words, <s> and </s> are left as they are.
     """
-    marked = []
-    after_mark = False
+    marked: list[str] = []
+    before = ""
     for piece in pieces:
-        spelled = piece.removeprefix(WORD_START)
-        is_mark = bool(spelled) and spelled not in IN_WORDS and not any(map(str.isalnum, spelled))
-        marked.append(WORD_START + spelled if is_mark or after_mark else piece)
-        after_mark = is_mark
+        begins = not piece.startswith(WORD_START) and before != WORD_START and piece not in SPECIAL
+        marked.append(WORD_START + piece if begins and (is_punctuation(piece) or is_punctuation(before)) else piece)
+        before = piece
     return tuple(marked)
+
+
+def is_punctuation(piece: str) -> bool:
+    """Whether a piece has punctuation alone, apart from what joins the parts of a word."""
+    spelled = piece.removeprefix(WORD_START)
+    return bool(spelled) and spelled not in IN_WORDS and not any(map(str.isalnum, spelled))
 
 
 def merge_subwords(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Tensor:

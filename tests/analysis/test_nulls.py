@@ -51,6 +51,23 @@ def test_a_tagger_gives_one_class_a_word(record):
         null_rate_by_class(record, ["DET", "NOUN", "PUNCT"])
 
 
+def test_a_comma_written_at_its_word_is_a_word(make_record):
+    """As in text that is not tokenised: `ja, der` and `ja , der` have the same classes."""
+    weights = torch.zeros(1, 1, 4, 2)
+    weights[0, 0, 2, 1] = 1.0
+    written = make_record(weights, queries=["▁ja", ",", "▁der", "</s>"])
+    rates = null_rate_by_class(written, mark)
+    assert {name: rate.rows for name, rate in rates.items()} == {"word": 2, "<s>": 1, "comma": 1}
+    assert rates["comma"].rate.tolist() == [[0.0]]
+    by_tagger = null_rate_by_class(written, ["INTJ", "PUNCT", "DET"])
+    assert by_tagger["PUNCT"].rate.tolist() == [[0.0]]
+    by_spaces = null_rate_by_class(written, ["INTJ", "DET"])
+    assert {name: rate.rows for name, rate in by_spaces.items()} == {"<s>": 1, "INTJ": 1, "DET": 1}
+    assert by_spaces["INTJ"].rate.tolist() == [[0.0]]
+    with pytest.raises(ValueError, match=r"4 classes for 3 words and punctuation marks \(2 words between spaces\)"):
+        null_rate_by_class(written, ["INTJ", "PUNCT", "DET", "NOUN"])
+
+
 def test_rates_of_several_records_are_counted_together(random_record):
     counts = NullsByClass("current")
     records = [random_record(seed, queries=9, keys=2) for seed in range(3)]

@@ -21,6 +21,7 @@ def test_punctuation_apart_is_words_of_their_own():
     pieces = ["▁the", "▁la", "w", ",", "▁(", "si", "c", ")", ".", "▁co", "-", "op", "▁it", "'", "s"]
     assert words(punctuation_apart(pieces)) == ("the", "law", ",", "(", "sic", ")", ".", "co-op", "it's")
     assert punctuation_apart(()) == ()
+    assert words(punctuation_apart(["<s>", "▁", ",", "▁ja", ".", "</s>"])) == ("<s>", ",", "ja", ".", "</s>")
 
 
 def test_merging_by_hand():
