@@ -68,11 +68,16 @@ class Detector:
     """The fingerprint of the trained aligner that links of words came from, if there was one."""
 
     def score(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[N], of features [N, F]: from 0 to 1, high is bad."""
+        """[N], of features [N, F]: from 0 to 1, high is bad; a pair's score does not depend on the pairs beside it."""
         z = np.clip((features - np.array(self.mean)) / np.array(self.deviation), -LARGEST, LARGEST)
-        bad = logistic(z @ np.array(self.weights) + self.bias)
-        unrelated = logistic(z @ np.array(self.unrelated_weights) + self.unrelated_bias)
+        bad = logistic(weighted(z, self.weights) + self.bias)
+        unrelated = logistic(weighted(z, self.unrelated_weights) + self.unrelated_bias)
         return np.asarray((bad + unrelated) / 2)
+
+
+def weighted(z: NDArray[np.float64], weights: tuple[float, ...]) -> NDArray[np.float64]:
+    """[N], z · w of each row of z [N, F]; the last bits of `z @ w` would depend on the other rows."""
+    return np.asarray((z * np.array(weights)).sum(axis=1))
 
 
 def logistic(x: NDArray[np.float64]) -> NDArray[np.float64]:

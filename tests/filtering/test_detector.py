@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from rela.filtering.detector import (
@@ -72,3 +73,11 @@ def test_a_detector_of_an_older_version_scores_as_before(tmp_path, detectors):
     features = features_of(*view_both(there, back, toy_pairs(5), new.references))
     assert read.names == new.names
     assert read.score(features) == pytest.approx(old.score(features[:, known]), abs=1e-12)
+
+
+def test_a_score_does_not_depend_on_the_pairs_beside_it(detectors):
+    """Equal pairs share a rank of `rela filter`, so their scores are equal in every bit."""
+    detector = detectors["both"]
+    one = np.random.default_rng(1).normal(detector.mean, detector.deviation)
+    for count in (1, 2, 3, 7, 150):
+        assert set(detector.score(np.tile(one, (count, 1))).tolist()) == set(detector.score(one[None]).tolist())
