@@ -82,19 +82,19 @@ def check(
     if calibrate:
         from rela.filtering.calibration import TRUSTED
 
-        fit(forward, backward, text_pairs(source, target, pairs or TRUSTED), domain or "other", reference)
+        trusted = text_pairs(source, target, TRUSTED if pairs is None else pairs)
+        fit(forward, backward, trusted, domain or "other", reference)
         return
     from rela.filtering.check import Checker
 
     checker = Checker(forward, backward)
+    how = "" if reverse is None else f" --reverse {reverse}"
+    wanted = f"rela check {model} TRUSTED_SRC TRUSTED_TGT{how} --calibrate"
     if checker.detector is None:
-        how = "" if reverse is None else f" --reverse {reverse}"
         score = "the score is minus the log-probability, and no word is marked"
-        wanted = f"rela check {model} TRUSTED_SRC TRUSTED_TGT{how} --calibrate fits a better one"
-        print(f"{model} is not calibrated for this: {score}; {wanted}", file=sys.stderr)
-    elif checker.detector.aligner and checker.aligner is None:
-        change = "the trained aligner that this was calibrated with is no longer in both folders"
-        print(f"{model}, {reverse}: {change}; words are marked without links", file=sys.stderr)
+        print(f"{model} is not calibrated for this: {score}; {wanted} fits a better one", file=sys.stderr)
+    elif why := why_no_links(checker):
+        print(f"{model}, {reverse}: {why}; words are marked without links until {wanted} is run", file=sys.stderr)
     if on is not None:
         check_on_ray(checker, (source, target), out, format, workers, shard_lines, device)
         return
@@ -105,6 +105,19 @@ def check(
                 pass
         else:
             write_page(page, checks, calibrated=checker.detector is not None)
+
+
+def why_no_links(checker: Checker) -> str:
+    """Why words are marked without the links of a trained aligner; nothing if they are not, or if there is none."""
+    from rela.filtering.words import shared_aligner
+
+    if checker.detector is None or checker.aligner is not None:
+        return ""
+    if checker.detector.aligner:
+        return "the trained aligner of the calibration is no longer in both folders"
+    if shared_aligner(checker.forward, checker.backward) is not None:
+        return "the calibration was made without the trained aligner that is in both folders"
+    return ""
 
 
 def fit(

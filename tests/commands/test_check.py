@@ -66,9 +66,22 @@ def test_check_says_if_the_aligner_of_the_calibration_is_gone(lab, tmp_path, cap
     assert 0 <= json.loads(output.splitlines()[0])["source_words"][0]["link"] <= 1
     (tmp_path / "back" / JOINT).unlink()
     run("check", tmp_path / "there", lab / "test.en", lab / "test.de", *both)
-    assert "marked without links" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no longer in both folders; words are marked without links until rela check" in error
     run("check", tmp_path / "there", lab / "test.en", lab / "test.de")
     assert capsys.readouterr().err == ""
+
+
+def test_check_says_if_there_was_no_aligner_at_the_calibration(lab, tmp_path, capsys):
+    """A file of an older version is read as one that was made without an aligner."""
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    both = ("--reverse", tmp_path / "back")
+    run("check", tmp_path / "there", lab / "trusted.en", lab / "trusted.de", *both, "--calibrate")
+    run("check", tmp_path / "there", lab / "test.en", lab / "test.de", *both)
+    assert capsys.readouterr().err == ""
+    save_joint(tiny_joint(there, back))
+    run("check", tmp_path / "there", lab / "test.en", lab / "test.de", *both)
+    assert "made without the trained aligner that is in both folders" in capsys.readouterr().err
 
 
 def test_check_refuses(lab, tmp_path, capsys):
@@ -76,6 +89,7 @@ def test_check_refuses(lab, tmp_path, capsys):
     assert "format is" in refused(capsys, "check", lab / "there", *files, "--format", "xml")
     assert "--calibrate too" in refused(capsys, "check", lab / "there", *files, "--pairs", 5)
     assert "leave out --out" in refused(capsys, "check", lab / "there", *files, "--calibrate", "--page", tmp_path / "x")
+    assert "wanted at least 1" in refused(capsys, "check", lab / "there", *files, "--calibrate", "--pairs", 0)
     assert "6 trusted pairs" in refused(capsys, "check", lab / "there", *files, "--calibrate")
     assert "--by score too" in refused(
         capsys, "filter", lab / "there", *files, "--reverse", lab / "back", "--out", tmp_path / "s.tsv"
