@@ -27,7 +27,11 @@ class TranslateRows:
     device: str
 
     def describe(self) -> dict[str, Any]:
-        return {"command": "translate", **vars(self), "models": [model_identity(model) for model in self.models]}
+        from rela.alignment.choose import CHOICE
+
+        links = {"links": files_identity(self.models, CHOICE)} if self.alignments else {}
+        models = [model_identity(model) for model in self.models]
+        return {"command": "translate", **vars(self), "models": models, **links}
 
     def start(self) -> Work:
         import rela
@@ -66,9 +70,14 @@ class AlignRows:
     device: str
 
     def describe(self) -> dict[str, Any]:
-        models = [model_identity(model) for model in (self.model, self.reverse) if model]
+        from rela.alignment.fitted import FITTED
+        from rela.alignment.joint import JOINT
+
+        folders = [model for model in (self.model, self.reverse) if model]
+        models = [model_identity(model) for model in folders]
         choices = [str(choice) for choice in self.choices]
-        return {"command": "align", **vars(self), "model": models, "reverse": None, "choices": choices}
+        links = {"links": files_identity(folders, FITTED, JOINT)} if self.fitted else {}
+        return {"command": "align", **vars(self), "model": models, "reverse": None, "choices": choices, **links}
 
     def start(self) -> Work:
         from rela.alignment.choose import Aligner
@@ -281,6 +290,15 @@ def model_identity(folder: str) -> str:
     from rela.model.folder import WEIGHTS, find_model
 
     return file_fingerprint(Path(find_model(folder)) / WEIGHTS)
+
+
+def files_identity(folders: list[str], *names: str) -> list[str]:
+    """What tells files in model folders from others of the same name, such as those that word links are read by."""
+    from rela.filtering.fingerprint import file_fingerprint
+    from rela.model.folder import find_model
+
+    paths = [Path(find_model(folder)) / name for folder in folders for name in names]
+    return [file_fingerprint(path) for path in paths if path.is_file()]
 
 
 @contextmanager

@@ -16,14 +16,16 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from rela.alignment.choose import AlignmentChoice, save_choice
+from rela.alignment.joint import save_joint
 from rela.cli import main
 from rela.cluster.inputs import read_shard, shards_of
 from rela.cluster.manifest import MANIFEST, open_manifest
 from rela.cluster.ray_data import Work, WriteShard, is_done
-from rela.commands.ray_jobs import CheckRows, ScoreRows, TranslateRows
+from rela.commands.ray_jobs import AlignRows, CheckRows, ScoreRows, TranslateRows
 from rela.data.corpus import CorpusError
 from rela.filtering.score_corpus import score_block
-from tests.tiny_models import BACK, tiny_folder, toy_pairs
+from tests.tiny_models import BACK, tiny_folder, tiny_joint, toy_pairs
 
 # Ray's own, in its own use of itself.
 pytestmark = [
@@ -272,6 +274,24 @@ def test_a_worker_checks_as_the_command_does(place, tmp_path, format):
     shard = shards_of(texts, 6)[1]
     with pytest.raises(CorpusError, match=r"target, line 8: "):
         work(shard, [(b"a", b"b"), (b"a", b"\xff")])
+
+
+def test_links_of_another_aligner_or_of_other_heads_are_another_job(tmp_path):
+    """Shards that are done are kept only for the same job: one output must not have links of two aligners."""
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    folders = str(tmp_path / "there"), str(tmp_path / "back")
+    align = AlignRows(*folders, (None, None), True, None, False, "cpu")
+    translate = TranslateRows([folders[0]], {}, 1, True, False, "text", "cpu")
+    save_joint(tiny_joint(there, back))
+    save_choice(tmp_path / "there", AlignmentChoice(0, (0,), True))
+    before = align.describe(), translate.describe()
+    assert before == (align.describe(), translate.describe())
+    save_joint(tiny_joint(there, back, seed=4))
+    assert align.describe() != before[0]
+    save_choice(tmp_path / "there", AlignmentChoice(0, (1,), True))
+    assert translate.describe() != before[1]
+    without = TranslateRows([folders[0]], {}, 1, False, False, "text", "cpu")
+    assert "links" not in without.describe()
 
 
 def test_a_shard_is_done_if_its_file_is_as_it_was_written(place, tmp_path):
