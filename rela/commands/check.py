@@ -127,13 +127,21 @@ def fit(
     domain: str,
     reference: tuple[str, str] | None,
 ) -> None:
-    """Fit the detectors of a model folder: of the model alone and, if there is a reverse model, of both."""
+    """Fit the detectors of a model folder: of the model alone and, if there is a reverse model, of both.
+
+    Without a reverse model, the folder keeps its detector of both.
+    """
     from rela.filtering.calibration import calibrate as run
-    from rela.filtering.detector import save_detectors
+    from rela.filtering.detector import load_detectors, save_detectors
+    from rela.model.folder import ModelFolderError
 
     assert forward.folder is not None
     detectors = run(forward, backward, trusted, domain, reference)
-    save_detectors(forward.folder, detectors)
+    try:
+        kept = load_detectors(forward.folder)
+    except ModelFolderError:  # damaged, or of an older version
+        kept = {}
+    save_detectors(forward.folder, kept | detectors)
     for name, detector in detectors.items():
         found = "  ".join(f"{kind} {value:.3f}" for kind, value in detector.auroc.items())
         print(f"{forward.folder} ({name}), {detector.trusted:,} trusted pairs; AUROC on noise kept out: {found}")

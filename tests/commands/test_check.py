@@ -2,10 +2,12 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
 from rela.alignment.joint import JOINT, save_joint
+from rela.filtering.detector import DETECTOR, load_detectors
 from rela.toy import generate, write_corpus
 from tests.commands.running import refused, run
 from tests.tiny_models import BACK, tiny_folder, tiny_joint
@@ -82,6 +84,22 @@ def test_check_says_if_there_was_no_aligner_at_the_calibration(lab, tmp_path, ca
     save_joint(tiny_joint(there, back))
     run("check", tmp_path / "there", lab / "test.en", lab / "test.de", *both)
     assert "made without the trained aligner that is in both folders" in capsys.readouterr().err
+
+
+def test_calibrating_one_model_alone_keeps_what_was_fitted_for_both(lab, tmp_path, capsys):
+    for name, source in (("there", lab / "there"), ("back", lab / "back")):
+        shutil.copytree(source, tmp_path / name)
+    model, trusted = tmp_path / "there", (lab / "trusted.en", lab / "trusted.de")
+    run("check", model, *trusted, "--reverse", tmp_path / "back", "--calibrate")
+    both = load_detectors(model)
+    run("check", model, *trusted, "--calibrate", "--domain", "same")
+    now = load_detectors(model)
+    assert now["both"] == both["both"]
+    assert (both["alone"].domain, now["alone"].domain) == ("other", "same")
+    (model / DETECTOR).write_text("{", encoding="utf-8")
+    run("check", model, *trusted, "--calibrate")
+    assert [*load_detectors(model)] == ["alone"]
+    capsys.readouterr()
 
 
 def test_check_refuses(lab, tmp_path, capsys):
