@@ -258,7 +258,7 @@ def train_aligner(
 
 
 def aer(
-    hypothesis: Annotated[Path, typer.Argument(help="Links to judge: Pharaoh, talp or NAACL.")],
+    hypothesis: Annotated[Path, typer.Argument(help="Links to judge, or - for stdin: Pharaoh, talp or NAACL.")],
     gold: Annotated[Path, typer.Argument(help="Gold links, sure and possible: talp, Pharaoh or NAACL.")],
     gold_one_based: GoldOneBased = False,
     gold_flipped: GoldFlipped = False,

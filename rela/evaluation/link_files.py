@@ -2,9 +2,11 @@
 
 import os
 import re
+import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,9 +95,9 @@ def naacl(sentences: Iterable[GoldLinks]) -> Iterator[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file without their ends; invalid UTF-8 is an error with its line."""
+    """The lines of a file, or of the standard input if it is "-", without their ends; invalid UTF-8 is an error."""
     lines = []
-    with open(path, "rb") as file:
+    with nullcontext(sys.stdin.buffer) if str(path) == "-" else open(path, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
             if len(line) == LONGEST_LINE:
                 raise ValueError(f"{path}:{number}: a line over {LONGEST_LINE >> 20} MiB is not one of links")

@@ -1,5 +1,6 @@
 """Files of links: what is written is read back, and what is malformed is named with file and line."""
 
+import io
 import re
 import warnings
 
@@ -130,3 +131,9 @@ def test_a_short_file_does_not_become_millions_of_sentences(tmp_path):
 def test_what_never_ends_is_refused():
     with pytest.raises(ValueError, match="a line over 16 MiB"):
         read_links("/dev/zero")
+
+
+def test_a_dash_is_the_standard_input(monkeypatch):
+    """So that links go from `rela align` to `rela aer` through a pipe, as text does between the other commands."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"0-0 1-2\n\n")))
+    assert read_hypotheses("-") == [frozenset({(0, 0), (1, 2)}), frozenset()]
