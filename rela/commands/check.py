@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rela.decoding.translate import Translator
     from rela.filtering.check import Checker, PairCheck
 
+ENOUGH, MOST_WARNED = 20, 0.9
+"""Pairs, and the share of them that are bad, beyond which the files are rather swapped or shifted."""
 COLUMNS = ("line", "score", "verdict", "log_prob", "contrast", "null_rate", "no_source", "untranslated", "problem")
 
 
@@ -99,12 +102,14 @@ def check(
         check_on_ray(checker, (source, target), out, format, workers, shard_lines, device)
         return
     with output_lines(out) as write:
-        checks = written(checker.check(paired_lines(source, target)), write, format)
+        counts: Counter[str] = Counter()
+        checks = counted(written(checker.check(paired_lines(source, target)), write, format), counts)
         if page is None:
             for _ in checks:
                 pass
         else:
-            write_page(page, checks, calibrated=checker.detector is not None)
+            write_page(page, checks, counts, calibrated=checker.detector is not None)
+    ask_about_files(counts, (source, target), forward.languages)
 
 
 def why_no_links(checker: Checker) -> str:
@@ -191,19 +196,26 @@ def tsv_row(one: PairCheck) -> str:
     return "\t".join(fields)
 
 
-def write_page(path: Path, checks: Iterator[PairCheck], calibrated: bool) -> None:
-    """The worst pairs as a page."""
+def counted(checks: Iterator[PairCheck], counts: Counter[str]) -> Iterator[PairCheck]:
+    """The same checks; counts all pairs, those with a verdict (judged), and those whose verdict is warn."""
+    for one in checks:
+        counts.update(pairs=1, judged=bool(one.verdict), warn=one.verdict == "warn")
+        yield one
+
+
+def ask_about_files(counts: Counter[str], files: tuple[Path, Path], languages: tuple[str, str]) -> None:
+    """A question on stderr if nearly all pairs are bad, as they are if the files are swapped or a line is missing."""
+    if counts["judged"] >= ENOUGH and counts["warn"] > MOST_WARNED * counts["judged"]:
+        found = f"{counts['warn']:,} of {counts['judged']:,} pairs are worse than 99 % of trusted pairs"
+        text = f"is {files[0]} in {languages[0]}, and {files[1]} line by line its translation in {languages[1]}?"
+        print(f"{found}: {text}", file=sys.stderr)
+
+
+def write_page(path: Path, checks: Iterator[PairCheck], counts: Counter[str], calibrated: bool) -> None:
+    """The worst pairs as a page; `counts` grow while the checks are read."""
     from rela.report.check_page import worst_first, write_check_page
 
-    counts = {"pairs": 0, "warn": 0}
-
-    def counted() -> Iterator[PairCheck]:
-        for one in checks:
-            counts["pairs"] += 1
-            counts["warn"] += one.verdict == "warn"
-            yield one
-
-    worst = worst_first(counted())
+    worst = worst_first(checks)
     how = (
         "The score is made of two logistic regressions fitted on noise made of trusted pairs."
         if calibrated

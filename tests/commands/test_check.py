@@ -102,6 +102,24 @@ def test_calibrating_one_model_alone_keeps_what_was_fitted_for_both(lab, tmp_pat
     capsys.readouterr()
 
 
+def test_check_says_if_nearly_all_pairs_are_bad(lab, tmp_path, capsys):
+    """As they are if the sides are swapped, or if a line is missing on one side."""
+    shutil.copytree(lab / "there", tmp_path / "there")
+    files = (lab / "trusted.en", lab / "trusted.de")
+    run("check", tmp_path / "there", *files, "--calibrate")
+    values = json.loads((tmp_path / "there" / DETECTOR).read_text())
+    for limit, said in ((2.0, False), (-1.0, True)):
+        values["alone"]["thresholds"]["warn"] = limit
+        (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
+        capsys.readouterr()
+        run("check", tmp_path / "there", *files)
+        assert ("24 of 24 pairs are worse than 99 % of trusted pairs: is" in capsys.readouterr().err) == said
+    run("check", tmp_path / "there", lab / "test.en", lab / "test.de", "--page", tmp_path / "page.html")
+    output, error = capsys.readouterr()
+    assert (output.count("warn"), error) == (6, "")  # too few to say so
+    assert "6 of them are worse" in (tmp_path / "page.html").read_text()
+
+
 def test_check_refuses(lab, tmp_path, capsys):
     files = (lab / "test.en", lab / "test.de")
     assert "format is" in refused(capsys, "check", lab / "there", *files, "--format", "xml")
