@@ -12,13 +12,17 @@ from rela.report.web_page import escape, page, paragraph
 
 SHOWN = 200
 """Pairs on a page."""
+BAD = ("warn", "notice")
 MARK = '<mark title="{title}">{word}</mark>'
 
 
 def worst_first(checks: Iterable[PairCheck], count: int = SHOWN) -> list[PairCheck]:
-    """The pairs of the highest scores; only so many are held at once."""
+    """The pairs of the highest scores, after them those that are "ok" although they look like copies, such as numbers.
+
+    Only so many are held at once.
+    """
     scored = (check for check in checks if check.score is not None)
-    return nlargest(count, scored, key=lambda check: (check.score, -check.line))
+    return nlargest(count, scored, key=lambda check: (check.verdict in BAD, check.score, -check.line))
 
 
 def write_check_page(path: str | Path, worst: Sequence[PairCheck], pairs: int, flagged: int, how: str) -> None:
@@ -26,7 +30,7 @@ def write_check_page(path: str | Path, worst: Sequence[PairCheck], pairs: int, f
     parts = [
         paragraph(
             f"{pairs:,} pairs were checked, {flagged:,} of them are worse than 99 % of trusted pairs. Below are the "
-            f"{len(worst):,} of the highest score. {how} Marked words: in the target, words without a source; in the "
+            f"{len(worst):,} worst ones. {how} Marked words: in the target, words without a source; in the "
             "source, words that were left untranslated; each more so than 99 % of trusted words."
         ),
         '<div class="wide"><table><thead><tr><th class="number">line</th><th class="number">score</th><th>verdict</th>',

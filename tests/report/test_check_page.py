@@ -1,5 +1,7 @@
 """The page of checked pairs: the worst first, flagged words marked, all text escaped."""
 
+from dataclasses import replace
+
 from rela.filtering.check import PairCheck, WordCheck
 from rela.report.check_page import one_word, worst_first, write_check_page
 
@@ -23,6 +25,17 @@ def test_the_worst_come_first_and_only_so_many_are_kept():
     checks = [make_check(line, score) for line, score in enumerate([0.2, 0.9, 0.4, 0.9], start=1)]
     unread = PairCheck(9, "", "", problem="empty")
     assert [check.line for check in worst_first(iter([*checks, unread]), 3)] == [2, 4, 3]
+
+
+def test_pairs_that_are_the_same_and_have_no_letter_do_not_push_others_from_the_page():
+    """Their score is that of a copy, and their verdict is ok."""
+    numbers = [replace(make_check(line, 0.99), verdict="ok") for line in (1, 2, 3)]
+    others = [
+        make_check(4, 0.9),
+        replace(make_check(5, 0.5), verdict="notice"),
+        replace(make_check(6, 0.1), verdict="ok"),
+    ]
+    assert [check.line for check in worst_first([*numbers, *others], 4)] == [4, 5, 1, 2]
 
 
 def test_flagged_words_are_marked_and_text_is_escaped(tmp_path):
