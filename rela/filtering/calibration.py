@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rela.alignment.joint import JointAligner
 from rela.decoding.directions import check_opposite
 from rela.decoding.translate import Translator
 from rela.filtering.detection import auroc
@@ -27,13 +28,15 @@ from rela.filtering.detector import (
 from rela.filtering.features import OF_DOMAIN, PairView
 from rela.filtering.fingerprint import aligner_fingerprint, model_fingerprint
 from rela.filtering.noise import ALL_NOISES, Pair, make_noise
-from rela.filtering.words import Links, limits_of, links_by_word, shared_aligner, source_numbers, target_numbers
+from rela.filtering.words import Numbers, limits_of, links_by_word, shared_aligner, source_numbers, target_numbers
 
 PENALTY = 1.0
 """On the squared weights, beside a loss that is a sum over pairs."""
 DOMAINS = ("other", "same")
 UNRELATED = ("shuffled", "wrong-language")
 """Kinds of noise that leave nothing of the translation."""
+WINDOW = 512
+"""Pairs that are looked at together."""
 TRUSTED = 1000
 """Trusted pairs a detector is fitted on, unless told otherwise."""
 FALSE_ALARMS = {"notice": 0.05, "warn": 0.01}
@@ -66,21 +69,27 @@ def calibrate(
     versions = {"trusted": list(pairs), **{kind: make_noise(pairs, kind, seed) for kind in ALL_NOISES}}
     learnt: dict[str, NDArray[np.float64]] = {}
     held: dict[str, NDArray[np.float64]] = {}
+    words: list[Numbers] = []
     for kind, made in versions.items():
         usable = [
             (i % 5 == 4, pair)
             for i, pair in enumerate(made)
             if scorable(forward, backward, pair) and made_noisy(kind, pair, pairs[i])
         ]
-        there, back = view_both(forward, backward, [pair for _, pair in usable], references)
-        if kind == "trusted":
-            words = word_limits(forward, backward, pairs, there, back, links_by_word(aligner, pairs, there, back))
-        kept_out = np.array([out for out, _ in usable], dtype=bool)
-        features = features_of(there, back)
-        if len(features):
-            learnt[kind], held[kind] = features[~kept_out], features[kept_out]
+        if not usable:
+            continue
+        parts = []
+        for start in range(0, len(usable), WINDOW):  # a view holds the encoder's output of its pair
+            window = [pair for _, pair in usable[start : start + WINDOW]]
+            there, back = view_both(forward, backward, window, references)
+            parts.append(features_of(there, back))
+            if kind == "trusted":
+                words += word_numbers(forward, backward, window, there, back, aligner)
+        features, kept_out = np.concatenate(parts), np.array([out for out, _ in usable], dtype=bool)
+        learnt[kind], held[kind] = features[~kept_out], features[kept_out]
     alone = fit_detector(names_of(forward, None), learnt, held, domain)
-    shared = {"references": references, "words": words, "trusted": len(pairs)}
+    limits = limits_of(words, FALSE_ALARMS["warn"])
+    shared = {"references": references, "words": limits, "trusted": len(pairs)}
     detectors = {"alone": replace(alone, **shared)}  # type: ignore[arg-type]
     if backward is not None:
         both = fit_detector(names_of(forward, backward), learnt, held, domain)
@@ -136,21 +145,21 @@ def middle(pairs: Sequence[Pair], side: int) -> str:
     return texts[len(texts) // 2]
 
 
-def word_limits(
+def word_numbers(
     forward: Translator,
     backward: Translator | None,
     pairs: Sequence[Pair],
     there: Sequence[PairView],
     back: Sequence[PairView] | None,
-    links: Sequence[Links | None],
-) -> dict[str, float]:
-    """The limits of `rela.filtering.words` that 1 % of the trusted words are beyond."""
+    aligner: JointAligner | None,
+) -> list[Numbers]:
+    """The numbers of `rela.filtering.words` of the words on both sides of each pair."""
     both = list(back) if back is not None else [None] * len(pairs)
-    numbers = [
+    links = links_by_word(aligner, pairs, there, back)
+    return [
         target_numbers(forward, pair, ours, link) | source_numbers(forward, backward, pair, ours, theirs, link)
         for pair, ours, theirs, link in zip(pairs, there, both, links, strict=True)
     ]
-    return limits_of(numbers, FALSE_ALARMS["warn"])
 
 
 def fit_weights(z: NDArray[np.float64], bad: NDArray[np.bool_], steps: int = 30) -> tuple[tuple[float, ...], float]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rela.filtering import calibration
 from rela.filtering.calibration import calibrate, fit_detector, fit_weights
 from rela.filtering.detection import auroc
 from rela.filtering.detector import Detector, features_of, view_both
@@ -73,3 +74,18 @@ def test_a_reference_of_ones_own_is_kept_instead_of_trusted_text(detectors):
 def test_too_few_trusted_pairs_are_refused():
     with pytest.raises(ValueError, match="19 trusted pairs"):
         calibrate(tiny_translator(), None, [*TRUSTED[:19], ("", "empty"), ("zu lang " * 100, "x")])
+
+
+def test_pairs_are_looked_at_some_at_a_time_which_changes_nothing(detectors, monkeypatch):
+    """A view holds the encoder's output, so the views of all pairs together could be larger than the memory."""
+    sizes = []
+
+    def viewed(forward, backward, pairs, references):
+        sizes.append(len(pairs))
+        return view_both(forward, backward, pairs, references)
+
+    monkeypatch.setattr(calibration, "view_both", viewed)
+    monkeypatch.setattr(calibration, "WINDOW", 7, raising=False)
+    models = tiny_translator(), tiny_translator("rela-g", seed=2, languages=BACK)
+    assert calibrate(*models, TRUSTED) == detectors
+    assert max(sizes) <= 7
