@@ -103,8 +103,8 @@ def links_by_word(
     """The links of each pair's words by a trained aligner of both models, from the views of both; None without one.
 
     Of a target word it is max P(word | s) over the source words s, each of which spreads 1 over the target and its
-    </s>; of a source word the same the other way round. The word's own choice, max P(s | word), says less: a word
-    without a counterpart often chooses one that belongs to another word.
+    </s>; of a source word the same the other way round. P is a mean over the subwords of s. The word's own choice,
+    max P(s | word), says less: a word without a counterpart often chooses one that belongs to another word.
     """
     if aligner is None or back is None:
         return [None] * len(pairs)
