@@ -168,6 +168,8 @@ def read_detector(values: dict[str, Any]) -> Detector:
     sizes = {len(getattr(detector, name)) for name in fields}
     if len(sizes) != 1:
         raise ValueError("names, means, deviations and weights are not equally many")
+    if not {"warn", "notice"} <= detector.thresholds.keys():
+        raise ValueError("a threshold is missing")
     numbers = [*detector.mean, *detector.deviation, *detector.weights, *detector.unrelated_weights]
     numbers += [detector.bias, detector.unrelated_bias, *detector.thresholds.values(), *detector.words.values()]
     if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):

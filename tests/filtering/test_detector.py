@@ -41,6 +41,9 @@ def test_it_is_kept_in_the_folder_with_the_models_it_was_made_for(tmp_path, dete
         (tmp_path / "there" / DETECTOR).write_text(json.dumps({"alone": {**values["alone"], "bias": damaged}}))
         with pytest.raises(ModelFolderError, match=r"check.json is damaged: .* no finite number"):
             load_detectors(tmp_path / "there")
+    (tmp_path / "there" / DETECTOR).write_text(json.dumps({"both": {**values["both"], "thresholds": {"warn": 0.5}}}))
+    with pytest.raises(ModelFolderError, match=r"damaged: a threshold is missing"):
+        load_detectors(tmp_path / "there")
     (tmp_path / "there" / DETECTOR).write_text(json.dumps({"both": {**values["both"], "aligner": 5}}))
     with pytest.raises(ModelFolderError, match=r"damaged: .*no text"):
         load_detectors(tmp_path / "there")
