@@ -24,7 +24,7 @@ from rela.commands.options import (
     TargetText,
     Tokenised,
 )
-from rela.commands.outputs import check_outputs
+from rela.commands.outputs import check_outputs, check_writable
 from rela.terminal import check_format, output_lines, paired_lines, progress_bars
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def fit_aligner(
     from itertools import tee
 
     from rela.alignment.agreement import choose_alone, choose_together
-    from rela.alignment.choose import Aligner
+    from rela.alignment.choose import CHOICE, Aligner
 
     if (train_pairs is not None or steps is not None) and not train:
         raise ValueError("--train-pairs and --steps are about a trained aligner; give --train too")
@@ -219,6 +219,9 @@ def fit_aligner(
             raise ValueError(f"{name} is {value}; wanted at least 1")
     folders = [model] if reverse is None else [model, reverse]
     translators = [load_model(folder, device) for folder in folders]
+    for translator in translators:
+        assert translator.folder is not None
+        check_writable(translator.folder / CHOICE)
     stream, again = tee(paired_lines(source, target))  # read once: it may come from a pipe
     if reverse is None:
         choices = [choose_alone(translators[0], stream, tokenised, pairs)]

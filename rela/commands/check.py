@@ -22,7 +22,7 @@ from rela.commands.options import (
     SourceText,
     TargetText,
 )
-from rela.commands.outputs import check_outputs
+from rela.commands.outputs import check_outputs, check_writable
 from rela.terminal import check_format, output_lines, paired_lines
 
 if TYPE_CHECKING:
@@ -84,7 +84,10 @@ def check(
         refuse_on_ray(on, {"calibrate": calibrate, "page": page})
     if calibrate:
         from rela.filtering.calibration import TRUSTED
+        from rela.filtering.detector import DETECTOR
 
+        assert forward.folder is not None
+        check_writable(forward.folder / DETECTOR)
         trusted = text_pairs(source, target, TRUSTED if pairs is None else pairs)
         fit(forward, backward, trusted, domain or "other", reference)
         return

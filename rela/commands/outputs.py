@@ -17,6 +17,7 @@ def check_outputs(
 ) -> None:
     """Refuse, before any work, an output that is an input, by any name, or lies in a model folder, or is a folder.
 
+    So is one in a folder that nothing can be written into.
     An input of None or "-" is the standard input. What is no regular file, such as /dev/null, may be both.
     """
     wanted = [path for path in outputs if path is not None and not is_written_into(path)]
@@ -32,7 +33,15 @@ def check_outputs(
             raise ValueError(f"{path} is {what}; wanted another file to write")
         if double := [other for other in wanted if other is not path and same(path, other)]:
             raise ValueError(f"{path} and {double[0]} are one file; wanted one for each output")
+        check_writable(path)
     check_outside(wanted, models)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file, to be written when the work is done, in a folder that nothing can be written into."""
+    folder = next(one for one in Path(os.path.realpath(path)).parents if one.is_dir())
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def check_outside(outputs: Iterable[Path], models: Iterable[Path | str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +125,27 @@ def test_the_embedded_corpus_replaces_only_itself(call, fails, tmp_path):
     assert call("data", "toy", "--out", tmp_path, *few, "--force")[0] == 0
     assert (tmp_path / "valid.de").read_text() != "mine\n"
     assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *COMMANDS.values(),
+        "check {model} {source} {target} --page {out}",
+        "check {model} {source} {target} --calibrate",
+        "fit-aligner {model} {source} {target}",
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(fails, model, texts, tmp_path, monkeypatch, command):
+    """A page, or what a model folder gets, is written at the end of all work."""
+    locked, able = (tmp_path / "locked", shutil.copytree(model, tmp_path / "run" / "model")), os.access
+    locked[0].mkdir()
+    monkeypatch.chdir(texts)
+
+    def access(path, mode):  # root could write into any folder
+        return able(path, mode) and not (mode == os.W_OK and Path(path) in locked)
+
+    monkeypatch.setattr(os, "access", access)
+    monkeypatch.setattr("rela.decoding.translate.Translator.encode_pair", None)
+    words = command.format(model=locked[1], source="source.en", target="target.de", out=locked[0] / "new")
+    fails(*words.split(), named="Permission denied")
