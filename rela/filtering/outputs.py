@@ -14,6 +14,8 @@ from rela.data.corpus import raw_pairs
 from rela.files import replacing
 from rela.filtering.score_corpus import PROBLEMS
 
+SPACES = bytes.maketrans(b"\t\r\0", b"   ")
+
 
 def parts_folder(out: str | Path) -> Path:
     """The folder in which the scores of `out` are collected; it stays, so that another threshold costs nothing."""
@@ -73,14 +75,19 @@ def write_scores(
     lines: Iterable[int],
     texts: Iterator[tuple[int, bytes | None, bytes | None]] | None,
 ) -> None:
-    """Write header and rows; a tab in the text becomes a space."""
+    """Write header and rows; see `as_field` for text."""
     file.write("\t".join([*columns, *(["source", "target"] if texts is not None else [])]).encode() + b"\n")
     for line in lines:
         row = "\t".join(field(line) for field in columns.values()).encode()
         if texts is not None:
             _, *sides = next(texts)
-            row = b"\t".join([row, *((side or b"").replace(b"\t", b" ") for side in sides)])
+            row = b"\t".join([row, *(as_field(side or b"") for side in sides)])
         file.write(row + b"\n")
+
+
+def as_field(line: bytes) -> bytes:
+    """A line as text of a table: what readers take for the end of a field or row is a space, what is no UTF-8 is �."""
+    return line.translate(SPACES).decode("utf-8", "replace").encode()
 
 
 def write_kept(kept: NDArray[np.bool_], source: str | Path, target: str | Path, files: tuple[Path, Path]) -> None:

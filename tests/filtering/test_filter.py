@@ -1,5 +1,6 @@
 """The corpus filter: the files it writes, bad lines, thresholds."""
 
+import csv
 import json
 import warnings
 
@@ -61,6 +62,20 @@ def test_kept_pairs_stay_byte_for_byte_and_in_order(corpus, tmp_path):
     assert found[0]["source"] == pairs[0][0]
     assert found[-1]["target"] == ATTACK[1].replace("\t", " ")
     assert json.loads((tmp_path / "s.summary.json").read_text())["kept"] == 21
+
+
+def test_a_table_with_text_has_a_row_a_pair_whatever_the_text_is(tmp_path):
+    """Readers of tables take a carriage return for the end of a row, and a table is UTF-8."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"ein\tHund\rschl\xc3\xa4ft\nein \xff Hund\nein\0 Hund\n")
+    target.write_bytes(b"a dog\ra dog\r\na dog\na dog\n")
+    store = score_corpus(tiny_translator(), source, target, tmp_path / "parts")
+    filter_corpus(store, source, target, tmp_path / "s.tsv", Criterion(keep=1.0), text=True)
+    with open(tmp_path / "s.tsv", encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["source"] for row in found] == ["ein Hund schläft", "ein \ufffd Hund", "ein  Hund"]
+    assert [row["target"] for row in found] == ["a dog a dog", "a dog", "a dog"]
+    assert (tmp_path / "s.kept.source").read_bytes() == b"ein\tHund\rschl\xc3\xa4ft\n"
 
 
 @pytest.mark.parametrize("by", ["null-rate", "log-prob", "both"])
