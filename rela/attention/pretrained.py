@@ -69,17 +69,18 @@ def register_transformers() -> None:
 
 
 def refusing_ours(original: Callable[..., None]) -> Callable[..., None]:
-    """Continuous batching's choice of an attention, which must not be softmax for an exchanged model.
+    """Continuous batching's choice of an attention, which must be neither softmax nor ours for an exchanged model.
 
-    Where FlashAttention is installed, `transformers` chooses that for every model that could use it.
+    Where FlashAttention is installed, `transformers` chooses that for every model that could use it, and for the models
+    inside it. Elsewhere it asks about the outermost model alone; ours, inside, would not look at the paged cache.
     """
 
     @functools.wraps(original)
     def switch(manager: Any, model: Any, *arguments: Any, **options: Any) -> None:
-        if model.config._attn_implementation == IMPLEMENTATION:
+        if any(config._attn_implementation == IMPLEMENTATION for config in configurations([model])):
             raise ValueError(
                 f"{type(model).__name__} was given to rela.replace_attention, and continuous batching would compute "
-                "softmax; wanted generate(), or undo() of the exchange first"
+                "another attention; wanted generate(), or undo() of the exchange first"
             )
         original(manager, model, *arguments, **options)
 

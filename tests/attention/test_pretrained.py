@@ -14,7 +14,7 @@ import torch
 import rela
 from rela.attention.hugging_face import ATTACHED, attentions
 from rela.attention.pretrained import masks_of
-from tests.attention.hugging_face_models import make
+from tests.attention.hugging_face_models import GROUPED, SPECIAL, STACK, make
 
 transformers = pytest.importorskip("transformers")
 if not hasattr(transformers, "AttentionInterface"):
@@ -337,12 +337,26 @@ def test_continuous_batching_does_not_fall_back_to_softmax(monkeypatch: pytest.M
     model = make("llama", attn_implementation="sdpa")
     replaced = rela.replace_attention(model, "rela-g")
     settings = transformers.GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
-    with pytest.raises(ValueError, match="continuous batching would compute softmax; wanted generate"):
+    with pytest.raises(ValueError, match="continuous batching would compute another attention; wanted generate"):
         model.generate_batch([[3, 4, 5]], generation_config=settings)
     assert model.config._attn_implementation == "rela"
     model = replaced.undo()
     api.ContinuousBatchingManager.switch_to_cb_friendly_attn(object(), model, auto_switch_to_flash=False)
     assert model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("part", ["language_model", "vision_tower"])
+def test_continuous_batching_is_refused_where_a_part_was_exchanged(part: str):
+    """It asks the outermost configuration, which a part does not change, and the part would ignore the paged cache."""
+    pytest.importorskip("transformers.generation.continuous_batching.continuous_api")
+    text = {**GROUPED, **SPECIAL, "model_type": "llama"}
+    vision = {**STACK, "model_type": "clip_vision_model", "image_size": 8, "patch_size": 4}
+    config = transformers.LlavaConfig(text_config=text, vision_config=vision, attn_implementation="sdpa")
+    model = transformers.LlavaForConditionalGeneration(config).eval()
+    rela.replace_attention(getattr(model.model, part), "rela-g")
+    settings = transformers.GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
+    with pytest.raises(ValueError, match="LlavaForConditionalGeneration was given to"):
+        model.generate_batch([[3, 4, 5]], generation_config=settings)
 
 
 def test_an_undone_exchange_is_saved_as_what_it_was(tmp_path: Path):
