@@ -325,12 +325,13 @@ def decoded(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Te
 
 def torch_softmax(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
     """Softmax attention by PyTorch's kernels; a query that may look at nothing gets zeros, and passes no gradient."""
-    grouped = bool(q.size(1) != k.size(1))  # torch.jit.trace makes sizes tensors
+    # By a branch: of sizes, torch.compile makes symbols and torch.jit.trace tensors, and the kernel wants a bool.
+    grouped = {"enable_gqa": True} if q.size(1) != k.size(1) else {}
     limits = options.mask, options.key_lengths, options.key_starts
     limited = any(limit is not None for limit in limits) or plan.sides != (None, None)
     dropout = options.dropout
     if not limited and not (plan.causal and q.size(2) != k.size(2)):
-        return F.scaled_dot_product_attention(q, k, v, None, dropout, plan.causal, scale=plan.scale, enable_gqa=grouped)
+        return F.scaled_dot_product_attention(q, k, v, None, dropout, plan.causal, scale=plan.scale, **grouped)
     allowed, bias = all_limits(plan, q, k, options)
     if grouped:  # the kernels that take a mask want a key head for each query head
         k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))

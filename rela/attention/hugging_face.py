@@ -355,7 +355,7 @@ def weights_are_recorded() -> bool:
 def hides_later(module: nn.Module, is_causal: bool | None, mask: Tensor | None, queries: int) -> bool:
     """Whether a call is causal without a mask; as for SDPA, a mask says all."""
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    return bool(causal) and mask is None and queries > 1
+    return queries > 1 and mask is None and bool(causal)  # the number first: what `and` gives is then no symbol
 
 
 def weights_of(query: Tensor, key: Tensor, options: Options) -> Tensor:

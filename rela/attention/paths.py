@@ -107,13 +107,12 @@ def path_of(call: Call) -> str:
 
 def why_not_fused(call: Call) -> str | None:
     """The first reason the fused kernels cannot serve this call, or None if they can."""
-    from rela.kernels.attention.activations import ACTIVATIONS, ALPHAS, SIMPLEX
+    from rela.kernels.attention.activations import ACTIVATIONS, SERVED
     from rela.kernels.limits import LARGEST_HEAD, TYPES
 
     projected = is_simplex(call.weights)
     if not projected and call.weights not in ACTIVATIONS:
-        known = ", ".join([*ACTIVATIONS, *SIMPLEX, f"entmax:α with α from {ALPHAS[0]} to {ALPHAS[1]:.0f}"])
-        return f"{call.weights} weights have no fused kernel; wanted {known}"
+        return f"{call.weights} weights have no fused kernel; wanted {SERVED}"
     if call.device != "cuda":
         return f"the fused kernel runs on CUDA tensors, and q is on {call.device}"
     if not call.has_triton:

@@ -94,6 +94,20 @@ def test_compile_with_dynamic_lengths():
 
 
 @pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("weights", ["softmax", "topk:2"])
+def test_weights_without_a_kernel_compile_with_dynamic_sizes(weights: str):
+    """Whose reason against the kernels is made while a compiler looks on, with every number a symbol."""
+
+    def call(q, k):
+        return rela.attend(q, k, k, kind=weights, causal=True)
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (5, 1, 7):
+        q, k = normal(2, 4, length, 6, seed=length), normal(2, 2, length, 6)
+        assert_close(compiled(q, k), call(q, k), **CLOSE)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compile_packed_with_dynamic_lengths():
     """The same over packed sentences, where the dropout rate, too, is a number that a compiler may leave open."""
     module = attention("rela-g", C, H, dropout=0.1).train()

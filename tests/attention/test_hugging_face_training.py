@@ -116,6 +116,18 @@ def test_torch_compile_takes_the_whole_model_with_padding_on_the_left():
         torch.testing.assert_close(parameter.grad, gradients[name], **CLOSE)
 
 
+def test_softmax_of_ours_compiles_over_changing_lengths():
+    """Its kernel wants to know whether a call is causal, and takes no symbol that says that there are two queries."""
+    torch.compiler.reset()
+    model = make("llama", num_hidden_layers=1)
+    rela.replace_attention(model, "softmax")
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        for length in (3, 5, 6):
+            ids = IDS[:, :length]
+            torch.testing.assert_close(compiled(ids).logits, model(ids).logits, **CLOSE)
+
+
 def test_layers_on_several_devices_load_and_run(tmp_path: Path):
     """One of them left on disk, whose parameters come to the device when they are called for."""
     pytest.importorskip("accelerate")

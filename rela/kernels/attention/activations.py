@@ -32,6 +32,8 @@ SIMPLEX = {"sparsemax": 2.0, "entmax15": 1.5}
 """α of the weights that project a row of scores on the simplex; "entmax:α" names any other."""
 ALPHAS = (1.05, 2.0)
 """What the kernels of simplex.py take: below, powers lose digits of float32; above, their search need not converge."""
+SERVED = ", ".join([*ACTIVATIONS, *SIMPLEX, f"entmax:α with α from {ALPHAS[0]} to {ALPHAS[1]:.0f}"])
+"""All of these, for messages; written here because torch.compile(dynamic=True) cannot format a number."""
 
 
 def alpha_of(weights: str) -> float | None:
