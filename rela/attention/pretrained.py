@@ -8,6 +8,7 @@ from such a configuration gets its attentions exchanged before its weights are l
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -269,13 +270,14 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
     """The masks that a model needs, by the id of its configuration.
 
     "implied": a causal mask may be left out where `is_causal` of an attention says as much. "boolean": it may not, for
-    models never made for PyTorch's own attention do not tell. "additive": attentions that were left add it to scores.
+    models never made for PyTorch's own attention do not tell, and some drop queries where that attention is not the
+    one that was chosen. "additive": attentions that were left add it to scores.
     """
     found: dict[int, str] = {}
     for part in parts:
         inside = {id(module) for module in part.modules()}
         needed = "additive" if any(id(module) in inside for module in left) else "boolean"
-        if needed == "boolean" and getattr(part, "_supports_sdpa", False):
+        if needed == "boolean" and getattr(part, "_supports_sdpa", False) and not makes_exceptions(part):
             needed = "implied"
         for config in configurations([part]):
             found[id(config)] = min(needed, found.get(id(config), needed))  # additive before boolean before implied
@@ -286,3 +288,14 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
         if id(config) not in telling and found.get(id(config)) == "implied":
             found[id(config)] = "boolean"
     return found
+
+
+def makes_exceptions(model: Any) -> bool:
+    """Whether a method of a model, not of all of them, asks if PyTorch's attention was chosen.
+
+    Gemma 4 does: it computes only the last queries in its last layers, but not for an attention whose mask may be left
+    out. Ours has another name.
+    """
+    own = [cls for cls in type(model).__mro__ if cls.__module__ != "transformers.modeling_utils"]
+    codes = [function.__code__ for cls in own for function in vars(cls).values() if inspect.isfunction(function)]
+    return any("_attn_implementation" in code.co_names and "sdpa" in code.co_consts for code in codes)

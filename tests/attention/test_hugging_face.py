@@ -412,3 +412,26 @@ def test_windows_that_a_model_hides_by_a_finite_number():
         weights = model(torch.ones(1, 3, 16, 16), output_attentions=True).attentions[-1]
     assert (weights == 0).any()
     assert weights.min() > -0.5
+
+
+@pytest.mark.skipif(
+    not hasattr(transformers, "Gemma4ForCausalLM"), reason="this release of transformers has no Gemma 4"
+)
+@pytest.mark.parametrize("kind", ["softmax", "rela-g"])
+def test_a_model_may_drop_queries_after_its_mask_was_made(kind: str):
+    """Gemma 4 computes no more than the logits that are asked for in layers that share the keys of earlier ones."""
+    layers = {"layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
+    sizes = {**GROUPED, **SPECIAL, **layers, "num_hidden_layers": 4, "sliding_window": 4}
+    per_layer = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 60}
+    torch.manual_seed(0)
+    config = transformers.Gemma4TextConfig(**sizes, **per_layer, attn_implementation="eager")
+    model = transformers.Gemma4ForCausalLM(config).eval()
+    own = model(IDS, logits_to_keep=3).logits
+    rela.replace_attention(model, kind)
+    kept, every = model(IDS, logits_to_keep=3).logits, model(IDS).logits
+    torch.testing.assert_close(kept, every[:, -3:])
+    if kind == "softmax":
+        torch.testing.assert_close(kept, own, rtol=1e-4, atol=1e-5)
+    options = {"max_new_tokens": 4, "do_sample": False}
+    looked_up = model.generate(IDS[:1].repeat(1, 2), prompt_lookup_num_tokens=2, **options)
+    assert torch.equal(looked_up, model.generate(IDS[:1].repeat(1, 2), use_cache=False, **options))
