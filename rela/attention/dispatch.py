@@ -5,7 +5,7 @@ A plan (rela/attention/plans.py) says which of them computes a call.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -270,37 +270,20 @@ def with_norm(
     """The operator of the fused kernels, or of the kernel for few queries, with a norm, [B, T, H, D]."""
     from rela.kernels.attention import decode_norm, normalised
 
-    norm, theta = normalised.Norm(gain, gate, eps), per_head(options.threshold, q)
+    given: dict[str, Any] = {
+        "scale": plan.scale,
+        "activation": options.kind.weights,
+        "causal": plan.causal,
+        "threshold": per_head(options.threshold, q),
+        "key_lengths": options.key_lengths,
+        "key_starts": options.key_starts,
+    }
+    norm = normalised.Norm(gain, gate, eps)
     if plan.path == "decode":
-        return decode_norm.by_operator(
-            q,
-            k,
-            v,
-            norm,
-            scale=plan.scale,
-            activation=options.kind.weights,
-            causal=plan.causal,
-            threshold=theta,
-            key_lengths=options.key_lengths,
-            key_starts=options.key_starts,
-            left=plan.sides[0],
-        )
-    return normalised.by_operator(
-        q,
-        k,
-        v,
-        norm,
-        scale=plan.scale,
-        activation=options.kind.weights,
-        causal=plan.causal,
-        threshold=theta,
-        key_lengths=options.key_lengths,
-        key_starts=options.key_starts,
-        window=plan.sides,
-        mask=four_dimensional(options.mask),
-        dropout=options.dropout,
-        seed=dropout_seed(q, options.dropout),
-    )
+        return decode_norm.by_operator(q, k, v, norm, **given, left=plan.sides[0])
+    mask, seed = four_dimensional(options.mask), dropout_seed(q, options.dropout)
+    rest: dict[str, Any] = {"window": plan.sides, "mask": mask, "dropout": options.dropout, "seed": seed}
+    return normalised.by_operator(q, k, v, norm, **given, **rest)
 
 
 def decoded(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
