@@ -55,7 +55,10 @@ def tiny_folder(path, kind: str = "rela-g", seed: int = 1, languages: tuple[str,
 def tiny_joint(forward: Translator, backward: Translator, seed: int = 3) -> JointAligner:
     """An aligner of two models that was not trained."""
     torch.manual_seed(seed)
-    return JointAligner(forward, backward, JointModule(forward.config.model.width, backward.config.model.width))
+    module = JointModule(forward.config.model.width, backward.config.model.width)
+    assert module.neighbours is not None
+    torch.nn.init.normal_(module.neighbours.second.weight)  # zeros correct nothing
+    return JointAligner(forward, backward, module)
 
 
 def toy_pairs(count: int, seed: int = 5) -> list[tuple[str, str]]:

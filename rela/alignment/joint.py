@@ -3,8 +3,9 @@
 The model of one direction has read the whole source sentence, the model of the other the whole target sentence, so that
 unlike a decoder state neither side is without the words that follow. Small projections of both encoders' output are
 compared with each other; softmax over the source gives each target word its source words, softmax over the target the
-reverse (the links of awesome-align, Dou and Neubig, 2021, arXiv 2101.08231, without its language model).
-`rela.alignment.joint_fit` trains it on links of the models' own heads.
+reverse (the links of awesome-align, Dou and Neubig, 2021, arXiv 2101.08231, without its language model). Then each
+score is corrected by the probabilities around it, for words beside each other often have counterparts beside each
+other. `rela.alignment.joint_fit` trains it on links of the models' own heads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -22,10 +24,11 @@ from rela.analysis.capture import WINDOW, Encoded, encode
 from rela.decoding.directions import check_opposite
 from rela.decoding.translate import Translator
 from rela.files import replacing
-from rela.model.folder import ModelFolderError, load_module, save_weights
+from rela.model.folder import ModelFolderError, load_module, read_header, save_weights
 
 JOINT = "aligner_joint.safetensors"
 SIZE = 256
+CHANNELS = 8
 DROPOUT = 0.1
 
 
@@ -33,13 +36,38 @@ class AlignersDiffer(ModelFolderError):
     """Two model folders have aligners of different trainings."""
 
 
-class JointModule(nn.Module):
-    """log softmax of q kᵀ / √D over either side, q from one encoder's output and k from the other's."""
+class Neighbours(nn.Module):
+    """What is added to the score of each pair of subwords for the pairs around it: two convolutions of 3 × 3.
 
-    def __init__(self, source_width: int, target_width: int, size: int = SIZE) -> None:
+    They read the probabilities of both directions. Both directions use the same weights, each with its own first.
+    """
+
+    def __init__(self, channels: int = CHANNELS) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, 1, 3, padding=1)
+        for parameter in self.second.parameters():  # at first nothing is corrected
+            nn.init.zeros_(parameter)
+
+    def forward(self, own: Tensor, other: Tensor, inside: Tensor) -> Tensor:
+        """[B, T, S], of probabilities and of where both subwords are inside a sentence, of the same shape."""
+        seen = inside[:, None]
+        hidden = self.first(torch.stack([own, other], dim=1) * seen).relu() * seen
+        change: Tensor = self.second(hidden)
+        return change[:, 0]
+
+
+class JointModule(nn.Module):
+    """log softmax of q kᵀ / √D, corrected by its neighbours, over either side; q and k are of one encoder each.
+
+    Without `neighbours` nothing is corrected, as in aligners trained by earlier versions.
+    """
+
+    def __init__(self, source_width: int, target_width: int, size: int = SIZE, neighbours: bool = True) -> None:
         super().__init__()
         self.source = nn.Linear(source_width, size)
         self.target = nn.Linear(target_width, size)
+        self.neighbours = Neighbours() if neighbours else None
 
     def forward(
         self, source: Tensor, target: Tensor, source_inside: Tensor, target_inside: Tensor
@@ -54,10 +82,20 @@ class JointModule(nn.Module):
             for projection, states in ((self.source, source), (self.target, target))
         )
         scores: Tensor = (q @ k.mT).float() * q.size(-1) ** -0.5
+        there, back = log_softmax(scores, source_inside), log_softmax(scores.mT, target_inside)
+        if self.neighbours is None:
+            return there, back
+        inside = target_inside[:, :, None] & source_inside[:, None]
+        there, back = there.exp(), back.exp()
         return (
-            scores.masked_fill(~source_inside[:, None], float("-inf")).log_softmax(dim=-1),
-            scores.mT.masked_fill(~target_inside[:, None], float("-inf")).log_softmax(dim=-1),
+            log_softmax(scores + self.neighbours(there, back.mT, inside), source_inside),
+            log_softmax(scores.mT + self.neighbours(back, there.mT, inside.mT), target_inside),
         )
+
+
+def log_softmax(scores: Tensor, inside: Tensor) -> Tensor:
+    """Of scores [B, T, S] over the S that are `inside` [B, S]."""
+    return scores.masked_fill(~inside[:, None], float("-inf")).log_softmax(dim=-1)
 
 
 class JointAligner:
@@ -106,10 +144,16 @@ class JointAligner:
         sources, targets = zip(*pairs, strict=True)
         source, source_inside = encoder_states(self.translator, sources)
         target, target_inside = (states.to(source.device) for states in encoder_states(self.backward, targets))
-        there, back = self.module(source, target, source_inside, target_inside)
-        there, back = there.exp().cpu(), back.exp().cpu()
         sizes = [(len(one.ids), len(other.ids)) for one, other in pairs]
-        return [(there[i, :T, : S + 1], back[i, :S, : T + 1]) for i, (S, T) in enumerate(sizes)]
+        return probabilities_of(self.module, (source, target), (source_inside, target_inside), sizes)
+
+
+def probabilities_of(
+    module: JointModule, states: tuple[Tensor, Tensor], inside: tuple[Tensor, Tensor], sizes: Sequence[tuple[int, int]]
+) -> list[tuple[Tensor, Tensor]]:
+    """[T, S + 1] and [S, T + 1] for each pair of a batch, of `sizes` (S, T): subwords by subwords and </s>."""
+    there, back = (one.exp().cpu() for one in module(*states, *inside))
+    return [(there[i, :T, : S + 1], back[i, :S, : T + 1]) for i, (S, T) in enumerate(sizes)]
 
 
 def encode_sides(
@@ -143,15 +187,20 @@ def load_joint(forward: Translator, backward: Translator, tokenised: bool = Fals
     if len(paths) < 2:
         return None
     widths = forward.config.model.width, backward.config.model.width
-    module = JointModule(*widths)
-    own, other = load_module(module, paths[0]), load_module(JointModule(*reversed(widths)), paths[1])
-    turned = swapped(other)
+    module, opposite = module_in(paths[0], *widths), module_in(paths[1], *reversed(widths))
+    own, turned = load_module(module, paths[0]), swapped(load_module(opposite, paths[1]))
     if own.keys() != turned.keys() or not all(tensor.equal(turned[name]) for name, tensor in own.items()):
         raise AlignersDiffer(
             f"{paths[0]} and {paths[1]} are not of one training; run rela fit-aligner --train with these two models"
         )
     module.load_state_dict({name: tensor.float() for name, tensor in own.items()})
     return JointAligner(forward, backward, module, tokenised)
+
+
+def module_in(path: Path, source_width: int, target_width: int) -> JointModule:
+    """The module that a file has weights for: that of an earlier version has no neighbours."""
+    neighbours = any(name.startswith("neighbours.") for name in read_header(path).shapes)
+    return JointModule(source_width, target_width, neighbours=neighbours)
 
 
 def swapped(weights: dict[str, Tensor]) -> dict[str, Tensor]:

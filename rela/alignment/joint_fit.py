@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import torch
@@ -26,8 +27,8 @@ from rela.alignment.fit import (
     targets_of,
     with_pieces,
 )
-from rela.alignment.fitted import batches_of
-from rela.alignment.joint import JointAligner, JointModule, encode_sides, encoder_states
+from rela.alignment.fitted import batches_of, word_matrix
+from rela.alignment.joint import JointAligner, JointModule, encode_sides, encoder_states, probabilities_of
 from rela.analysis.capture import capture
 from rela.analysis.words import punctuation_apart, word_index
 from rela.decoding.directions import check_opposite
@@ -36,6 +37,9 @@ from rela.progress import Progress, no_progress
 
 TRAIN_PAIRS = 6000
 STEPS = 600
+"""Of each round."""
+ROUNDS = 2
+"""The first learns the links of the heads, each other one those of the aligner before it."""
 BATCH_PAIRS = 24
 STATE_TOKENS = 2048
 LEARNING_RATE, WARMUP = 2e-3, 50
@@ -49,9 +53,13 @@ class JointFit:
     loss: float
 
 
+States = tuple[Tensor, Tensor]
+"""The encoder states of a pair in half precision, [S + 1, C] and [T + 1, C]."""
+
+
 @dataclass(frozen=True)
 class Example:
-    """One pair to learn from: encoder states [S + 1, C] and [T + 1, C] in half precision, and what each row wants."""
+    """One pair to learn from: its encoder states, and what each row wants."""
 
     source: Tensor
     target: Tensor
@@ -72,26 +80,56 @@ def fit_joint(
 ) -> JointFit:
     """A trained aligner for two models of opposite directions; pairs are written as for `forward`.
 
-    The links of the heads are computed once, then learnt. A word that no direction links is to give all its probability
-    to </s>; one that is linked only in links that symmetrising left out is not learnt from. Nothing of the models
-    changes, and their states are kept, in half precision, while the aligner learns.
+    The links of the heads are computed once, then learnt; a second aligner learns the links of the first, which are
+    better. A word that no direction links is to give all its probability to </s>; one that is linked only in links that
+    symmetrising left out is not learnt from. Nothing of the models changes, and their states are kept, in half
+    precision, while the aligners learn.
     """
     check_opposite(forward.translator, backward.translator)
     sample = usable(pairs, [forward.translator, backward.translator], limit)
     sides, found = drawn_links(two_model_links(forward, backward, sample, links), len(sample), progress)
-    examples = make_examples(forward.translator, backward.translator, sides, found, progress)
-    Random(seed).shuffle(examples)
-    held = max(1, round(HELD_OUT * len(examples)))
-    widths = [aligner.translator.config.model.width for aligner in (forward, backward)]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        module = JointModule(*widths).to(forward.translator.device)
-        train(module, examples[held:], steps, seed, progress)
-    module.eval()
+    states = encoder_states_of(forward.translator, backward.translator, sides, progress)
+    order = list(range(len(sides)))
+    Random(seed).shuffle(order)
+    held = max(1, round(HELD_OUT * len(order)))
+    widths = forward.translator.config.model.width, backward.translator.config.model.width
+    module: JointModule | None = None
+    for done in range(ROUNDS):
+        if module is not None:
+            found = drawn_again(module, sides, states, links)
+        examples = [example_of(states[i], sides[i], found[i]) for i in order]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = JointModule(*widths).to(forward.translator.device)
+            train(module, examples[held:], steps, seed, partial(report, progress, done * steps, ROUNDS * steps))
+        module.eval()
+    assert module is not None
     with torch.no_grad():
         parts = [examples[i : min(i + BATCH_PAIRS, held)] for i in range(0, held, BATCH_PAIRS)]
         loss = sum(float(loss_of(module, part)) * len(part) for part in parts) / held
     return JointFit(JointAligner(forward.translator, backward.translator, module, forward.tokenised), loss)
+
+
+def report(progress: Progress, before: int, steps: int, step: int) -> None:
+    """Report a step of a round as one of all rounds."""
+    progress(FITTING, before + step, steps)
+
+
+@torch.no_grad()
+def drawn_again(
+    module: JointModule, sides: Sequence[Sides], states: Sequence[States], method: str
+) -> list[TakenOffered]:
+    """The links of a trained aligner: those that are taken, and those of either direction."""
+    found: list[TakenOffered] = [(frozenset(), frozenset())] * len(sides)
+    for batch in batches_of(sides, STATE_TOKENS):
+        both = [padded([states[i][side] for i in batch]) for side in range(2)]
+        (source, source_inside), (target, target_inside) = both
+        sizes = [(len(sides[i][0].ids), len(sides[i][1].ids)) for i in batch]
+        given = (source, target), (source_inside, target_inside), sizes
+        for i, (there, back) in zip(batch, probabilities_of(module, *given), strict=True):
+            matrices = word_matrix(there, *sides[i]), word_matrix(back, *reversed(sides[i]))
+            found[i] = symmetrise_matrices(*matrices, method), symmetrise_matrices(*matrices, "union")
+    return found
 
 
 def two_model_links(
@@ -128,36 +166,36 @@ def words_alike(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[tuple[str
 
 
 @torch.no_grad()
-def make_examples(
-    forward: Translator,
-    backward: Translator,
-    sides: Sequence[Sides],
-    links: Sequence[TakenOffered],
-    progress: Progress,
-) -> list[Example]:
-    """What is learnt from, in the order of the pairs."""
-    examples: list[Example | None] = [None] * len(sides)
+def encoder_states_of(
+    forward: Translator, backward: Translator, sides: Sequence[Sides], progress: Progress
+) -> list[States]:
+    """The states of each pair, in order."""
+    found: list[States] = [(torch.empty(0), torch.empty(0))] * len(sides)
     done = 0
     for batch in batches_of(sides, STATE_TOKENS):
-        states = [
+        source, target = (
             encoder_states(model, [sides[i][side] for i in batch])[0].half()
             for side, model in enumerate((forward, backward))
-        ]
+        )
         for row, i in enumerate(batch):
-            (source, target), (taken, offered) = sides[i], links[i]
-            examples[i] = Example(
-                states[0][row, : len(source.ids) + 1].clone(),
-                states[1][row, : len(target.ids) + 1].to(states[0].device, copy=True),
-                targets_of(source, target, taken, offered),
-                targets_of(target, source, turn(taken), turn(offered)),
-            )
+            S, T = (len(side.ids) for side in sides[i])
+            found[i] = source[row, : S + 1].clone(), target[row, : T + 1].to(source.device, copy=True)
         done += len(batch)
         progress("encoding", done, len(sides))
-    return [example for example in examples if example is not None]
+    return found
 
 
-def train(module: JointModule, examples: Sequence[Example], steps: int, seed: int, progress: Progress) -> None:
-    """Train the module for so many steps on batches of pairs of similar length."""
+def example_of(states: States, sides: Sides, links: TakenOffered) -> Example:
+    """What is learnt from a pair."""
+    (source, target), (taken, offered) = sides, links
+    wanted = targets_of(source, target, taken, offered), targets_of(target, source, turn(taken), turn(offered))
+    return Example(*states, *wanted)
+
+
+def train(
+    module: JointModule, examples: Sequence[Example], steps: int, seed: int, progress: Callable[[int], None]
+) -> None:
+    """Train the module for so many steps on batches of pairs of similar length; `progress` is given those done."""
     optimiser = torch.optim.Adam(module.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     random, order = Random(seed), sorted(range(len(examples)), key=lambda i: len(examples[i].source))
     waiting: list[list[int]] = []
@@ -171,7 +209,7 @@ def train(module: JointModule, examples: Sequence[Example], steps: int, seed: in
         optimiser.zero_grad(set_to_none=True)
         loss_of(module, [examples[i] for i in waiting.pop()]).backward()
         optimiser.step()
-        progress(FITTING, step + 1, steps)
+        progress(step + 1)
 
 
 def loss_of(module: JointModule, examples: Sequence[Example]) -> Tensor:

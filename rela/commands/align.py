@@ -196,7 +196,7 @@ def fit_aligner(
         int | None, typer.Option(help="With --train: most pairs to learn from; 6,000, or 20,000 for one model.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="With --train: training steps; 600, or 2,000 for one model.")
+        int | None, typer.Option(help="With --train: training steps of each of two rounds; 600. Of one model: 2,000.")
     ] = None,
     tokenised: Tokenised = False,
     device: Device = "auto",

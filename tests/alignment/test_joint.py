@@ -9,6 +9,7 @@ from rela.alignment.joint import (
     AlignersDiffer,
     JointAligner,
     JointModule,
+    Neighbours,
     encode_sides,
     encoder_states,
     load_joint,
@@ -51,6 +52,7 @@ def test_turned_round_it_gives_the_same_weights(joint):
     module = JointModule(joint.backward.config.model.width, joint.translator.config.model.width)
     module.source.load_state_dict(joint.module.target.state_dict())
     module.target.load_state_dict(joint.module.source.state_dict())
+    module.neighbours.load_state_dict(joint.module.neighbours.state_dict())
     turned = JointAligner(joint.backward, joint.translator, module)
     other = turned.two_matrices((target, source) for source, target in PAIRS)
     for (there, back), (its_there, its_back) in zip(joint.two_matrices(PAIRS), other, strict=True):
@@ -69,6 +71,38 @@ def test_its_links_are_those_of_both_directions(joint):
     assert empty == [frozenset(), frozenset(), made[0]]
     with pytest.warns(UserWarning, match="line 2 gets no links"):
         assert list(align_corpus(joint, [PAIRS[0], ("dog " * 200, "Hund")])) == [made[0], frozenset()]
+
+
+def test_a_score_is_corrected_by_the_pairs_around_it_alone():
+    """Two convolutions of 3 x 3 reach two places far; what is outside of a sentence counts as nothing."""
+    torch.manual_seed(0)
+    neighbours = Neighbours()
+    assert not neighbours(torch.rand(1, 4, 5), torch.rand(1, 4, 5), torch.ones(1, 4, 5, dtype=torch.bool)).any()
+    torch.nn.init.normal_(neighbours.second.weight)
+    own, other, inside = torch.rand(1, 7, 7), torch.rand(1, 7, 7), torch.ones(1, 7, 7, dtype=torch.bool)
+    before = neighbours(own, other, inside)
+    own[0, 0, 0] += 1
+    moved = (neighbours(own, other, inside) != before)[0]
+    assert moved[:3, :3].any()
+    assert not moved[3:].any()
+    assert not moved[:, 3:].any()
+    inside[0, :, 5:] = False
+    shorter = neighbours(own[..., :5], other[..., :5], inside[..., :5])
+    torch.testing.assert_close(neighbours(own, other, inside)[..., :5], shorter)
+
+
+def test_an_aligner_of_an_earlier_version_has_no_neighbours(tmp_path):
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    aligner = JointAligner(there, back, JointModule(24, 24, neighbours=False))
+    save_joint(aligner)
+    loaded = load_joint(there, back)
+    assert loaded is not None
+    assert loaded.module.neighbours is None
+    for one, other in zip(loaded.two_matrices(PAIRS), aligner.two_matrices(PAIRS), strict=True):
+        assert torch.allclose(one[0], other[0], atol=2e-3)  # kept in half precision
+    save_joint(JointAligner(there, tiny_folder(tmp_path / "third", seed=3, languages=BACK), JointModule(24, 24)))
+    with pytest.raises(AlignersDiffer):
+        load_joint(there, back)
 
 
 def test_it_is_kept_in_both_folders_and_another_one_is_refused(tmp_path):
