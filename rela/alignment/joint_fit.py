@@ -40,6 +40,7 @@ STEPS = 600
 """Of each round."""
 ROUNDS = 2
 """The first learns the links of the heads, each other one those of the aligner before it."""
+DRAWING = "computing the links of the first aligner"
 BATCH_PAIRS = 24
 STATE_TOKENS = 2048
 LEARNING_RATE, WARMUP = 2e-3, 50
@@ -96,7 +97,8 @@ def fit_joint(
     module: JointModule | None = None
     for done in range(ROUNDS):
         if module is not None:
-            found = drawn_again(module, sides, states, links)
+            again = drawn_again(module, sides, states, links, progress)
+            found = again if any(taken for taken, _ in again) else found  # after few steps it draws none
         examples = [example_of(states[i], sides[i], found[i]) for i in order]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -117,18 +119,20 @@ def report(progress: Progress, before: int, steps: int, step: int) -> None:
 
 @torch.no_grad()
 def drawn_again(
-    module: JointModule, sides: Sequence[Sides], states: Sequence[States], method: str
+    module: JointModule, sides: Sequence[Sides], states: Sequence[States], method: str, progress: Progress
 ) -> list[TakenOffered]:
     """The links of a trained aligner: those that are taken, and those of either direction."""
     found: list[TakenOffered] = [(frozenset(), frozenset())] * len(sides)
+    done = 0
     for batch in batches_of(sides, STATE_TOKENS):
-        both = [padded([states[i][side] for i in batch]) for side in range(2)]
-        (source, source_inside), (target, target_inside) = both
+        source, target = (padded([states[i][side] for i in batch]) for side in range(2))
         sizes = [(len(sides[i][0].ids), len(sides[i][1].ids)) for i in batch]
-        given = (source, target), (source_inside, target_inside), sizes
-        for i, (there, back) in zip(batch, probabilities_of(module, *given), strict=True):
+        probabilities = probabilities_of(module, (source[0], target[0]), (source[1], target[1]), sizes)
+        for i, (there, back) in zip(batch, probabilities, strict=True):
             matrices = word_matrix(there, *sides[i]), word_matrix(back, *reversed(sides[i]))
             found[i] = symmetrise_matrices(*matrices, method), symmetrise_matrices(*matrices, "union")
+        done += len(batch)
+        progress(DRAWING, done, len(sides))
     return found
 
 

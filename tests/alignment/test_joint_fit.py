@@ -5,7 +5,7 @@ import pytest
 from rela.alignment.choose import Aligner, AlignmentChoice
 from rela.alignment.corpus import align_corpus
 from rela.alignment.fit import COMPUTING, FITTING
-from rela.alignment.joint_fit import fit_joint, two_model_links, words_alike
+from rela.alignment.joint_fit import DRAWING, fit_joint, two_model_links, words_alike
 from rela.analysis.words import words
 from tests.tiny_models import BACK, tiny_translator, toy_pairs
 
@@ -24,7 +24,7 @@ def test_it_learns_the_links_of_the_heads(heads):
     before = [{name: tensor.clone() for name, tensor in one.translator.model.state_dict().items()} for one in heads]
     short = fit_joint(*heads, pairs, steps=1, links="grow-diag", progress=lambda *report: reports.append(report))
     assert [report for report in reports if report[0] == COMPUTING] == [(COMPUTING, n, 8) for n in range(1, 9)]
-    assert reports[-2:] == [(FITTING, 1, 2), (FITTING, 2, 2)]  # a step of each round
+    assert reports[-3:] == [(FITTING, 1, 2), (DRAWING, 8, 8), (FITTING, 2, 2)]  # a step of each round
     long = fit_joint(*heads, pairs, steps=80, links="grow-diag")
     shown = list(align_corpus(heads[0], pairs, heads[1], "grow-diag"))
 
