@@ -165,7 +165,8 @@ class MultiheadAttention(nn.Module):
             raise ValueError(
                 "backend='triton' cannot serve need_weights=True: the fused kernel never forms the weights"
             )
-        alone = query is key is value and key_padding_mask is None and attn_mask is None and cache is None
+        limits = key_padding_mask, attn_mask, cache, key_lengths, key_starts, window
+        alone = query is key is value and all(limit is None for limit in limits)
         if alone and not need_weights and isinstance(query, Tensor) and query.is_nested:
             return self.forward_nested(query, is_causal), None
         batched = self.check_forward(query, key, value, cache)
@@ -279,7 +280,9 @@ class MultiheadAttention(nn.Module):
         ends = torch.tensor([0, *lengths], dtype=torch.int32, device=query.device).cumsum(0, dtype=torch.int32)
         packing, packed = Packing(ends, max(lengths)), torch.cat(sentences)
         out = self.forward_sentences(packed, packed, packing, packing, causal)
-        return torch.nested.as_nested_tensor(list(out.split(lengths)))
+        if query.layout == torch.jagged and query.lengths() is None:  # of the same offsets, to be added to the query
+            return torch.nested.nested_tensor_from_jagged(out, query.offsets())
+        return torch.nested.as_nested_tensor(list(out.split(lengths)), layout=query.layout)
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
         """Keys and values projected once, for `forward(query, cache=…)` to look at again and again."""

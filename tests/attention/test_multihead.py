@@ -372,3 +372,21 @@ def test_nested_sentences_give_what_each_gives_alone(causal: bool):
         hidden = torch.ones(len(sentence), len(sentence), dtype=torch.bool).triu(1) if causal else None
         wanted, _ = module(sentence, sentence, sentence, attn_mask=hidden, need_weights=False)
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("limit", [{"window": (0, 0)}, {"key_lengths": torch.ones(2)}, {"key_starts": torch.ones(2)}])
+def test_a_nested_tensor_takes_no_limits(limit: dict[str, Any]):
+    nested = torch.nested.as_nested_tensor([normal(4, 12), normal(2, 12)])
+    with pytest.raises(ValueError, match="query is a nested tensor; wanted a plain one"):
+        attention("rela-g")(nested, nested, nested, need_weights=False, **limit)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_nested_tensor_keeps_its_layout(layout: torch.layout):
+    module, sentences = attention("rela-g"), [normal(4, 12), normal(2, 12)]
+    nested = torch.nested.nested_tensor(sentences, layout=layout)
+    added = nested + module(nested, nested, nested, need_weights=False)[0]
+    assert added.layout == layout
+    for found, sentence in zip(added.unbind(), sentences, strict=True):
+        wanted, _ = module(sentence, sentence, sentence, need_weights=False)
+        assert_close(found, sentence + wanted)
