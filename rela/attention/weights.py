@@ -45,9 +45,10 @@ def softmax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """exp(s) / Σ exp(s): every allowed key gets something."""
     if allowed is None:
         return scores.softmax(-1)
-    # The lowest finite number, not -inf: a row with no allowed key must not become 0/0.
-    weights = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1)
-    return weights.masked_fill(~allowed, 0.0)
+    # -inf, since an allowed score may be the lowest finite number; 0 in a row with no allowed key, which must not be 0/0.
+    some = allowed.any(-1, keepdim=True)
+    lowest = torch.zeros_like(some, dtype=scores.dtype).masked_fill(some, -torch.inf)
+    return torch.where(allowed, scores, lowest).softmax(-1).masked_fill(~allowed, 0.0)
 
 
 def sparsemax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
@@ -73,11 +74,10 @@ def topk(count: int) -> WeightFunction:
     """Softmax over the `count` largest scores of a row, zero elsewhere (sparse attention of Zhao et al., 2019)."""
 
     def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
-        lowest = torch.finfo(scores.dtype).min
-        seen = scores if allowed is None else scores.masked_fill(~allowed, lowest)
+        seen = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
         most = min(count, scores.size(-1))
         if torch.compiler.is_exporting():  # `most` depends on the number of keys: add keys that are the lowest of all
-            seen, most = F.pad(seen, (0, count), value=lowest), count
+            seen, most = F.pad(seen, (0, count), value=-torch.inf), count
         kept = seen.topk(most, dim=-1).indices
         among_largest = torch.zeros_like(seen, dtype=torch.bool).scatter(-1, kept, 1)[..., : scores.size(-1)]
         return softmax(scores, among_largest if allowed is None else among_largest & allowed)

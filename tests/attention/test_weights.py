@@ -17,6 +17,7 @@ from rela.attention import kinds
 from rela.attention.weights import FUNCTIONS, rectifier, weights_of
 from tests.attention.attention_cases import (
     DISTRIBUTIONS,
+    HALVES,
     RECTIFIERS,
     RECTIFYING,
     STEP,
@@ -133,6 +134,16 @@ def test_forbidden_keys_are_as_if_absent(weights: str, keys: int, seed: int, off
     scores = normal(3, keys, seed=seed + 1)
     scores[:, ~allowed] += offset
     assert_forbidden_keys_are_absent(weights, scores, allowed)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("weights", DISTRIBUTIONS)
+def test_allowed_scores_may_be_the_lowest_finite_number(weights: str, dtype: torch.dtype):
+    """A float mask may hold it for all keys that another limit leaves: their weights still sum to one."""
+    scores = torch.full((1, 8), torch.finfo(dtype).min, dtype=dtype)
+    allowed = torch.arange(8) >= 5
+    wanted = torch.full((1, 3), 1 / 3, dtype=dtype)
+    assert_close(weights_of(weights)(scores, allowed)[:, 5:], wanted, rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize("masked", [False, True])
