@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class KVCache:
@@ -17,6 +17,8 @@ class KVCache:
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
         self.length = 0
+        self.owner: nn.Module | None = None
+        """The attention whose forward appends to this cache: that of another one is an error. None until the first."""
         if (keys is None) != (values is None):
             raise ValueError("keys and values were not given together; wanted both or neither")
         if keys is not None and values is not None:
@@ -32,6 +34,15 @@ class KVCache:
     @property
     def values(self) -> Tensor:
         return self._filled(self._values)
+
+    @property
+    def state(self) -> tuple[Tensor | None, Tensor | None, int, nn.Module | None]:
+        """What the cache holds now; what is appended later changes none of it, so it can be set again."""
+        return self._keys, self._values, self.length, self.owner
+
+    @state.setter
+    def state(self, state: tuple[Tensor | None, Tensor | None, int, nn.Module | None]) -> None:
+        self._keys, self._values, self.length, self.owner = state
 
     def append(self, keys: Tensor, values: Tensor, recorded: bool = False) -> None:
         """Put T more positions [B, Hk, T, D] behind those already here.
@@ -75,6 +86,10 @@ class KVCache:
     def __copy__(self) -> KVCache:
         """A cache of the same positions; what is appended to one of the two is not in the other."""
         return KVCache() if self._keys is None else KVCache(self.keys, self.values)
+
+    def __getstate__(self) -> dict:
+        # A copy may go on with a copy of the attention.
+        return {**self.__dict__, "owner": None}
 
     def to(self, device: torch.device) -> KVCache:
         """A copy on another device."""

@@ -53,9 +53,11 @@ def check_is_cache(cache: object) -> None:
         raise TypeError(f"cache is a {type(cache).__name__}; wanted a rela.KVCache")
 
 
-def check_cache(cache: KVCache, batch: int, heads: int, size: int) -> None:
-    """The cache was filled by an attention of this shape, for as many sentences as the query has."""
-    wanted = [batch, heads, "S", size]
+def check_cache(cache: KVCache, q: Tensor, heads: int, size: int) -> None:
+    """The cache was filled by an attention of this shape and type, for as many sentences as q [B, T, C] has."""
+    wanted = [q.size(0), heads, "S", size]
     for name, tensor in (("keys", cache.keys), ("values", cache.values)):
         if [tensor.size(0), tensor.size(1), "S", tensor.size(3)] != wanted:
             raise ValueError(f"cache holds {name} of shape {shape(tensor)}; wanted {wanted}")
+        if tensor.dtype != q.dtype:
+            raise TypeError(f"cache holds {name} of {tensor.dtype}; wanted {q.dtype}, as the projected query")

@@ -169,10 +169,37 @@ class MultiheadAttention(nn.Module):
         alone = query is key is value and all(limit is None for limit in limits)
         if alone and not need_weights and isinstance(query, Tensor) and query.is_nested:
             return self.forward_nested(query, is_causal), None
+        given = query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+        if cache is None:
+            return self.forward_dense(*given, None, key_lengths, key_starts, window)
+        check_is_cache(cache)
+        before = cache.state
+        try:
+            return self.forward_dense(*given, cache, key_lengths, key_starts, window)
+        except BaseException:  # a mask of another shape, say: the caller may give the same positions again
+            cache.state = before
+            raise
+
+    def forward_dense(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None,
+        need_weights: bool,
+        attn_mask: Tensor | None,
+        average_attn_weights: bool,
+        is_causal: bool,
+        cache: KVCache | None,
+        key_lengths: Tensor | None,
+        key_starts: Tensor | None,
+        window: Window | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`forward` of plain tensors. An error may leave new positions in the cache."""
         batched = self.check_forward(query, key, value, cache)
         batch_second = batched and not self.batch_first
         query, key, value = to_batch(query, key, value, batched, batch_second)
-        q, k, v = self.project(query, key, value, cache)
+        q, k, v = self.project(query, key, value, cache, has_gradient(self.threshold, key_padding_mask, attn_mask))
         extra = self.extra_keys(k, v)
         if extra is not None:
             k, v = torch.cat([k, extra[0]], 2), torch.cat([v, extra[1]], 2)
@@ -268,7 +295,7 @@ class MultiheadAttention(nn.Module):
         )
         return self.finish(context.flatten(-2), q.dtype)
 
-    def forward_nested(self, query: Tensor, causal: bool) -> Tensor:
+    def forward_nested(self, query: Any, causal: bool) -> Tensor:
         """The output of self-attention within each sentence of a nested tensor, nested as it came.
 
         `nn.TransformerEncoder` makes one of padded sentences in evaluation, if its layers were PyTorch's at first.
@@ -294,16 +321,21 @@ class MultiheadAttention(nn.Module):
         bias_k, bias_v = self.bias_parts()[1:]
         k = F.linear(key, self.projection_weights()[1], bias_k)
         v = F.linear(value, self.projection_weights()[2], bias_v)
-        return KVCache(self.split(k, self.num_kv_heads), self.split(v, self.num_kv_heads))
+        cache = KVCache(self.split(k, self.num_kv_heads), self.split(v, self.num_kv_heads))
+        cache.owner = self
+        return cache
 
     def project(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None, recorded: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q [B, H, T, D], and k, v [B, Hk, S, D] from the inputs and the cache."""
+        """q [B, H, T, D], and k, v [B, Hk, S, D] from the inputs and the cache.
+
+        `recorded` says that gradients of the scores are recorded, though q, k and v may need none.
+        """
         if key is None or value is None:
             assert cache is not None
-            check_cache(cache, query.size(0), self.num_kv_heads, self.head_dim)
             q = F.linear(query, self.projection_weights()[0], self.bias_parts()[0])
+            check_cache(cache, q, self.num_kv_heads, self.head_dim)
             return self.split(q, self.num_heads), cache.keys, cache.values
         if cache is None and query is key is value and self.in_proj_weight is not None:
             together = F.linear(query, self.in_proj_weight, self.in_proj_bias)  # [B, T, 3 · H · D]
@@ -315,7 +347,10 @@ class MultiheadAttention(nn.Module):
         k, v = self.split(flat_k, self.num_kv_heads), self.split(flat_v, self.num_kv_heads)
         if cache is None:
             return q, k, v
-        cache.append(k, v, recorded=q.requires_grad)
+        if cache.owner not in (None, self):
+            raise ValueError("cache holds keys and values of another attention; wanted a cache for each")
+        cache.append(k, v, recorded=recorded or q.requires_grad)
+        cache.owner = self
         return q, cache.keys, cache.values
 
     def project_flat(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -431,6 +466,11 @@ class MultiheadAttention(nn.Module):
         return (
             f"{self.embed_dim}, {self.num_heads}, kind={kind}{grouped}, threshold={threshold}, dropout={self.dropout}"
         )
+
+
+def has_gradient(*values: object) -> bool:
+    """Whether autograd records what is computed with one of these, tensors or not."""
+    return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
 
 def to_batch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -216,3 +217,55 @@ def test_copies_go_on_from_one_prefix():
         for number, branch in enumerate(branches):
             assert branch.keys[0, 0, :, 0].tolist() == [0.0] * prefix + [number + 1.0] * 2
             assert branch.values[0, 0, :, 1].tolist() == [0.0] * prefix + [-number - 1.0] * 2
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_an_error_leaves_the_cache_as_it_was(prefix: int, recorded: bool):
+    """The caller may mend the call and give the same positions again."""
+    module, x = attention("rela-g", C, H), normal(2, 5, C)
+    cache, head, tail = rela.KVCache(), x[:, :prefix], x[:, prefix:]
+    with torch.set_grad_enabled(recorded):
+        if prefix:
+            module(head, head, head, cache=cache, is_causal=True)
+        for wrong in ({"attn_mask": torch.zeros(1, 1)}, {"window": 3}, {"key_lengths": torch.ones(1)}):
+            with pytest.raises((TypeError, ValueError)):
+                module(tail, tail, tail, cache=cache, is_causal=True, **wrong)
+            assert len(cache) == prefix
+        out, _ = module(tail, tail, tail, cache=cache, is_causal=True)
+        wanted, _ = module(x, x, x, is_causal=True)
+    assert_close(out, wanted[:, prefix:], **EXACT)
+
+
+@torch.no_grad()
+def test_two_attentions_do_not_append_to_one_cache():
+    first, second, x = attention("rela-g", C, H), attention("rela-g", C, H), normal(2, 3, C)
+    for cache in (rela.KVCache(), first.remember(x)):
+        first(x, x, x, cache=cache)
+        length = len(cache)
+        with pytest.raises(ValueError, match="another attention; wanted a cache for each"):
+            second(x, x, x, cache=cache)
+        assert len(cache) == length
+        second(x, cache=cache)  # to look at the keys of another is no error
+        for branch in (copy.copy(cache), copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))):
+            copy.deepcopy(first)(x, x, x, cache=branch)
+
+
+def test_gradients_of_a_threshold_over_frozen_projections():
+    """The gradient of θ reads the values of the steps before."""
+    module = attention("rela-g", C, H, threshold="learned")
+    module.requires_grad_(False).threshold.requires_grad_(True)
+    x = normal(2, 5, C)
+    module(x, x, x, is_causal=True)[0].square().sum().backward()
+    wanted, module.threshold.grad = module.threshold.grad, None
+    cache = rela.KVCache()
+    parts = [module(part, part, part, is_causal=True, cache=cache)[0] for part in x.split(1, dim=1)]
+    torch.cat(parts, 1).square().sum().backward()
+    assert_close(module.threshold.grad, wanted)
+
+
+def test_remembered_keys_of_another_type_are_named():
+    module, x = attention("rela-g", C, H, dtype=torch.float32), normal(2, 3, C, dtype=torch.float32)
+    memory = module.remember(x)
+    with torch.autocast("cpu"), pytest.raises(TypeError, match=r"cache holds keys of torch.float32; wanted torch.bf"):
+        module(x, cache=memory)
