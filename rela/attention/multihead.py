@@ -379,7 +379,7 @@ class MultiheadAttention(nn.Module):
     def store_penalty(self, q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> None:
         """Store the sparsity penalty of this forward; its gradient moves the thresholds and nothing else."""
         assert self.target_sparsity is not None
-        assert isinstance(self.threshold, nn.Parameter)
+        assert isinstance(self.threshold, Tensor)  # no parameter where it is parametrised, or under functional_call
         scale = self.head_dim**-0.5
         keep_penalty(self, threshold_penalty(q, k, scale, allowed, bias, self.threshold, self.target_sparsity))
 
@@ -462,7 +462,7 @@ class MultiheadAttention(nn.Module):
     def extra_repr(self) -> str:
         kind = f"{self.kind.weights}+{self.kind.norm}"
         grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
-        threshold = "learned" if isinstance(self.threshold, nn.Parameter) else self.threshold
+        threshold = "learned" if isinstance(self.threshold, Tensor) else self.threshold
         return (
             f"{self.embed_dim}, {self.num_heads}, kind={kind}{grouped}, threshold={threshold}, dropout={self.dropout}"
         )

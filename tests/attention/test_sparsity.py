@@ -199,3 +199,22 @@ def test_rates_take_boolean_masks_alone(rate: Callable[..., torch.Tensor]):
         rate(weights, allowed.tolist())
     with pytest.raises(ValueError, match=r"allowed has shape \[3, 2\]; wanted one that broadcasts to"):
         rate(weights, torch.ones(3, 2, dtype=torch.bool))
+
+
+def test_a_threshold_that_is_no_parameter_has_its_penalty():
+    """Under `functional_call` it is a tensor, and parametrised it is computed from another."""
+    module, x = attention("rela-g", threshold="learned", target_sparsity=0.5), normal(2, 5, 12)
+    module(x, x, x)
+    (wanted,) = torch.autograd.grad(rela.collect_sparsity_penalty(module), module.threshold)
+
+    def penalty(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        torch.func.functional_call(module, parameters, (x, x, x))
+        return rela.collect_sparsity_penalty(module)
+
+    parameters = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    assert_close(torch.func.grad(penalty)(parameters)["threshold"], wanted)
+    torch.nn.utils.parametrize.register_parametrization(module, "threshold", torch.nn.Identity())
+    assert "threshold=learned" in repr(module)
+    module(x, x, x)
+    rela.collect_sparsity_penalty(module).backward()
+    assert_close(module.parametrizations.threshold.original.grad, wanted)
