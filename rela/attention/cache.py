@@ -10,7 +10,8 @@ class KVCache:
     """Projected keys and values [B, Hk, S, D] of the positions seen so far.
 
     Capacity grows by doubling, so n steps copy O(n) and not O(n²) positions. Where gradients are recorded, positions
-    are concatenated instead, since writing in place would overwrite tensors that autograd has saved.
+    are concatenated instead, since writing in place would overwrite tensors that autograd has saved. So they are behind
+    those of inference mode, which cannot be written to outside it.
     """
 
     def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
@@ -56,7 +57,8 @@ class KVCache:
         for name, new, old in (("keys", keys, self._keys), ("values", values, self._values)):
             check_fits(name, new, old)
         end = self.length + keys.size(2)
-        if recorded or any(tensor.requires_grad for tensor in (keys, values, self._keys, self._values)):
+        read_only = self._keys.is_inference() and not torch.is_inference_mode_enabled()
+        if recorded or read_only or any(x.requires_grad for x in (keys, values, self._keys, self._values)):
             self._keys, self._values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
             self.length = end
             return

@@ -269,3 +269,13 @@ def test_remembered_keys_of_another_type_are_named():
     memory = module.remember(x)
     with torch.autocast("cpu"), pytest.raises(TypeError, match=r"cache holds keys of torch.float32; wanted torch.bf"):
         module(x, cache=memory)
+
+
+@torch.no_grad()
+def test_a_cache_of_inference_mode_goes_on_outside_it():
+    module, x = attention("rela-g", C, H), normal(1, 6, C)
+    cache, outputs = rela.KVCache(), []
+    for position, part in enumerate(x.split(1, dim=1)):
+        with torch.inference_mode(position < 3):
+            outputs.append(module(part, part, part, cache=cache)[0])
+    assert_close(torch.cat(outputs, 1), module(x, x, x, is_causal=True)[0], **EXACT)
