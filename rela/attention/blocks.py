@@ -88,6 +88,8 @@ def attend(
         theta = threshold
     elif threshold:
         theta = q.new_full((q.size(1),), threshold, dtype=torch.promote_types(q.dtype, torch.float32))
+    if mask is not None and mask.is_inference() and torch.is_grad_enabled():
+        mask = mask.clone()  # autograd saves no tensor of inference mode, and masks are often kept
     return Attention.apply(q, k, v, theta, mask, limits)
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 import rela
 from rela.attention import blocks, dispatch
 from rela.attention.plans import PLANS
+from tests.attention.attention_cases import normal
 
 
 @pytest.fixture
@@ -239,3 +241,15 @@ def test_a_module_and_an_exchanged_model_compute_in_blocks(computed: list[int]):
     module.backend = "reference"
     wanted, _ = module(x, x, x, need_weights=False, key_lengths=lengths)
     torch.testing.assert_close(out, wanted)
+
+
+@pytest.mark.parametrize("kind", ["relu", "gelu"])
+def test_a_mask_made_in_inference_mode(computed: list[int], kind: str):
+    """Masks are kept from call to call, and autograd refuses to save one of inference mode."""
+    q, k, v = (normal(1, 2, 160, 4, seed=seed).requires_grad_() for seed in range(3))
+    with torch.inference_mode():
+        mask = torch.ones(160, 160, dtype=torch.bool).tril()
+    (found,) = torch.autograd.grad(rela.attend(q, k, v, kind=kind, mask=mask).square().sum(), q)
+    (wanted,) = torch.autograd.grad(rela.attend(q, k, v, kind=kind, causal=True).square().sum(), q)
+    assert_close(found, wanted)
+    assert computed
