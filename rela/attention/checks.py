@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rela.attention.kinds import Kind
+from rela.device import PLAIN
 from rela.packing import Packing
 
 BACKENDS = ("auto", "reference", "triton")
@@ -39,6 +40,8 @@ def check_like_queries(name: str, tensor: Tensor, q: Tensor, dims: str) -> None:
         raise TypeError(f"{name} is {tensor.dtype}; wanted {q.dtype}, as q")
     if tensor.device != q.device:
         raise ValueError(f"{name} is on {tensor.device}; wanted {q.device}, as q")
+    if name == "q" and isinstance(tensor.size(-1), int) and tensor.size(-1) == 0:
+        raise ValueError(f"q has shape {shape(tensor)}; wanted a head size above 0")
     if tensor.size(-1) != q.size(-1) and name == "k":
         raise ValueError(f"k has head size {tensor.size(-1)}; wanted {q.size(-1)}, as q")
     if dims == "BHTD" and tensor.size(0) != q.size(0):
@@ -182,8 +185,19 @@ def is_number(value: object) -> bool:
 
 
 def values_are_cheap(tensor: Tensor) -> bool:
-    """Whether looking at values neither waits for a device nor breaks a graph."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether there are values, and looking at them neither waits for a device nor breaks a graph."""
+    here = tensor.device.type == "cpu" and type(tensor) in PLAIN and not torch.compiler.is_compiling()
+    return here and not is_batched(tensor)
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether `vmap` runs over this tensor, so that it stands for many."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
 def shape(tensor: Tensor) -> list[int]:

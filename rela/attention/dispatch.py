@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from rela.attention import blocks, checks, paths, reference
 from rela.attention.kinds import Kind, kind_without_norm
@@ -114,7 +115,7 @@ def computed(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, wide
         return fused(plan, q, k, v, options)
     if plan.path == "decode":
         return decoded(plan, q, k, v, options)
-    if plan.path == "softmax":
+    if plan.path == "softmax" and forward_ad._current_level < 0:  # PyTorch's kernels have no forward derivative
         return torch_softmax(plan, q, k, v, options)
     if plan.path == "blocks" and blocks.serves(q, options.mask):
         hidden = options.key_lengths, options.key_starts, plan.causal, plan.sides

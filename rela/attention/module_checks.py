@@ -12,7 +12,7 @@ from rela.attention.checks import shape
 def check_inputs(inputs: list[tuple[str, Tensor, int]], parameter: Tensor, dims: tuple[int, ...]) -> None:
     """Every (name, tensor, width) has one of `dims` dimensions, as the first has, and the parameter's type and device.
 
-    Under autocast any floating type will do: the projections cast it.
+    Under autocast another type will do, since the projections cast it; float64 is not cast.
     """
     for name, tensor, width in inputs:
         if not isinstance(tensor, Tensor):
@@ -31,8 +31,13 @@ def check_inputs(inputs: list[tuple[str, Tensor, int]], parameter: Tensor, dims:
             raise TypeError(f"{name} is {tensor.dtype}; wanted a floating point type")
         if tensor.device != parameter.device:
             raise ValueError(f"{name} is on {tensor.device}; wanted {parameter.device}, as the parameters")
-        if tensor.dtype != parameter.dtype and not torch.is_autocast_enabled(tensor.device.type):
+        if tensor.dtype != parameter.dtype and not is_cast(tensor, parameter):
             raise TypeError(f"{name} is {tensor.dtype}; wanted {parameter.dtype}, as the parameters")
+
+
+def is_cast(tensor: Tensor, parameter: Tensor) -> bool:
+    """Whether autocast gives both one type."""
+    return torch.is_autocast_enabled(tensor.device.type) and torch.float64 not in (tensor.dtype, parameter.dtype)
 
 
 def check_key_and_value(key: Tensor, value: Tensor) -> None:

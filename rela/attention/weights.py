@@ -45,7 +45,7 @@ def softmax(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
     """exp(s) / Σ exp(s): every allowed key gets something."""
     if allowed is None:
         return scores.softmax(-1)
-    # -inf, since an allowed score may be the lowest finite number; 0 in a row with no allowed key, which must not be 0/0.
+    # -inf, since an allowed score may be the lowest finite number; 0 in a row with no allowed key, which would be 0/0.
     some = allowed.any(-1, keepdim=True)
     lowest = torch.zeros_like(some, dtype=scores.dtype).masked_fill(some, -torch.inf)
     return torch.where(allowed, scores, lowest).softmax(-1).masked_fill(~allowed, 0.0)

@@ -27,6 +27,7 @@ FUNCTIONAL = {
     "k no tensor": ({"k": None}, TypeError, "k is a NoneType; wanted a tensor"),
     "q unbatched": ({"q": q(4, 5, 6)}, ValueError, r"q has shape \[4, 5, 6\]; wanted 4 dimensions"),
     "k unbatched": ({"k": q(2, 7, 6)}, ValueError, r"k has shape \[2, 7, 6\]"),
+    "q without size": ({"q": q()[..., :0]}, ValueError, r"q has shape \[.*, 0\]; wanted a head size above 0"),
     "q integer": ({"q": q().long()}, TypeError, "q is torch.int64; wanted a floating point type"),
     "q complex": ({"q": q().to(torch.complex64)}, TypeError, "q is torch.complex64"),
     "k type": ({"k": q(2, 2, 7, 6).float()}, TypeError, "k is torch.float32; wanted torch.float64, as q"),
@@ -309,6 +310,14 @@ def test_a_wrong_argument_of_forward_is_named_in_one_line(case: str, need_weight
     with pytest.raises(error, match=message) as raised:
         module(**{**call, **given})
     assert "\n" not in str(raised.value)
+
+
+def test_autocast_does_not_cast_float64():
+    module = attention("rela-g", C, H, dtype=torch.float32)
+    with torch.autocast("cpu"):
+        module(x().float(), x().bfloat16(), x().bfloat16())
+        with pytest.raises(TypeError, match=r"query is torch.float64; wanted torch.float32, as the parameters"):
+            module(x(), x(), x())
 
 
 def test_a_nested_tensor_without_sentences():

@@ -11,6 +11,7 @@ import re
 
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
 import rela
@@ -489,3 +490,39 @@ def test_modules_compile_on_a_gpu(kind: str):
     exact.load_state_dict(module.state_dict())
     expected = exact(*[x.double().cpu()] * 3, **call)[0]
     assert_close(module(x, x, x, **call)[0].double().cpu(), expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("limit", ["key_lengths", "key_starts"])
+@pytest.mark.parametrize("weights", ["relu", "softmax"])
+def test_vmap_over_limits(weights: str, limit: str):
+    q, k, v = (normal(2, 3, 2, 5, 4, seed=seed) for seed in range(3))
+    limits = torch.tensor([[0, 5, 2], [1, 4, 3]])
+
+    def context(q: Tensor, k: Tensor, v: Tensor, values: Tensor) -> Tensor:
+        return rela.attend(q, k, v, kind=weights, **{limit: values})
+
+    wanted = torch.stack([context(*one) for one in zip(q, k, v, limits, strict=True)])
+    assert_close(torch.vmap(context)(q, k, v, limits), wanted)
+    given = q, k, v, limits
+    found = torch.vmap(torch.func.grad(lambda *one: context(*one).square().sum()))(*given)
+    q.requires_grad_()
+    assert_close(found, torch.autograd.grad(torch.vmap(context)(*given).square().sum(), q)[0])
+
+
+@pytest.mark.filterwarnings("ignore:torch.searchsorted")  # slower where vmap repeats its input
+def test_vmap_over_a_packing():
+    x, ends = normal(2, 6, 3, 4), torch.tensor([[0, 2, 6], [0, 5, 5]], dtype=torch.int32)
+
+    def context(x: Tensor, ends: Tensor) -> Tensor:
+        return rela.attend_packed(x, x, x, ends, ends, 5, 5, causal=True)
+
+    wanted = torch.stack([context(*one) for one in zip(x, ends, strict=True)])
+    assert_close(torch.vmap(context)(x, ends), wanted)
+
+
+def test_forward_derivatives_of_softmax():
+    """PyTorch's own kernels have none."""
+    q, k, v, tangent = (normal(1, 2, 5, 4, seed=seed) for seed in range(4))
+    _, found = torch.func.jvp(lambda q: rela.attend(q, k, v, kind="softmax"), (q,), (tangent,))
+    _, wanted = torch.func.jvp(lambda q: (q @ k.mT / 2).softmax(-1) @ v, (q,), (tangent,))
+    assert_close(found, wanted)
