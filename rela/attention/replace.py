@@ -17,8 +17,10 @@ from rela.attention.pretrained import configure, keep_values, register_transform
 from rela.attention.sparsity import sum_penalties
 
 TORCH = "torch.nn.MultiheadAttention"
-DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
-"""Classes of modules that keep the parameters of a model alike in all processes: those it had when it was wrapped."""
+DISTRIBUTED = "DistributedDataParallel"
+"""The class of modules that keep the parameters of a model alike in all processes: those it had when it was wrapped."""
+SHARDED = {"FullyShardedDataParallel", "FSDPModule"}
+"""Classes of modules that hold parts of their parameters, and gather them before their forward."""
 Location = tuple[str, nn.Module, str, nn.MultiheadAttention]
 """An attention of PyTorch inside a model: its whole name, its parent, its name there, itself."""
 # Shared by the old and the new module, so that a handle got from the old removes its hook from both.
@@ -87,6 +89,7 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
     if isinstance(module, nn.MultiheadAttention):
         new = from_torch(module, kind, **options)
         their_own = added_parameters(module, new)
+        check_not_distributed(module, their_own, exchanged=True)
         return Replacement(new, ("",), kind, added=their_own, put_back=lambda: as_trained(module, new))
     locations = torch_attentions(module, only)
     # All are made before the first is put in place, so that an error leaves the model as it was; one attention
@@ -102,7 +105,7 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
         raise ValueError(f"{type(module).__name__} {missing} to replace{advice(module)}")
     added = [parameter for new in attached.values() for parameter in new.parameters()]
     added += [parameter for old, new in exchanged.items() for parameter in added_parameters(old, new)]
-    check_not_distributed(module, added)
+    check_not_distributed(module, added, bool(locations))
     names = (*attached, *(path for path, *_ in locations))
     left = not_exchanged(module, {*names, *attentions(module)}) if hugging_face else {}
     undone: list[Callable[[], object]] = []
@@ -137,11 +140,20 @@ def advice(module: nn.Module) -> str:
     )
 
 
-def check_not_distributed(module: nn.Module, added: Collection[nn.Parameter]) -> None:
-    """Refuse new parameters where a model already averages its gradients over processes: it would leave them out."""
-    for part in module.modules() if added else ():
+def check_not_distributed(module: nn.Module, added: Collection[nn.Parameter], exchanged: bool) -> None:
+    """Refuse new parameters where a model already averages its gradients over processes: it would leave them out.
+
+    `exchanged` says that there are new modules: FSDP gathers the parameters of those alone that it knows.
+    """
+    for part in module.modules() if added or exchanged else ():
         # By name: FSDP2 gives a module a class of its own, and to import these packages takes a second.
-        if any(cls.__name__ in DISTRIBUTED for cls in type(part).__mro__):
+        names = {cls.__name__ for cls in type(part).__mro__}
+        if names & SHARDED:
+            raise ValueError(
+                f"module holds a {type(part).__name__}, which would not gather the parameters of new attentions; "
+                "wanted the exchange to come first"
+            )
+        if added and DISTRIBUTED in names:
             raise ValueError(
                 f"module holds a {type(part).__name__}, which would not average the gradients of new norms and "
                 "thresholds over processes; wanted the exchange to come first"
@@ -207,6 +219,10 @@ def from_torch(
     # On the module itself: what a user put there, or accelerate, which brings offloaded parameters before a forward.
     if type(old).forward is not nn.MultiheadAttention.forward or "forward" in vars(old):
         raise ValueError(f"{path} is a {type(old).__name__} with its own forward; wanted a plain {TORCH}")
+    # PyTorch's attention reads the weight of its output projection and never calls it; ours calls it.
+    if not isinstance(old.out_proj, nn.Linear) or type(old.out_proj).forward is not nn.Linear.forward:
+        came = type(old.out_proj).__name__
+        raise ValueError(f"{path}.out_proj is a {came} with its own forward; wanted a plain torch.nn.Linear")
     new = MultiheadAttention(
         old.embed_dim,
         old.num_heads,

@@ -397,7 +397,23 @@ def test_a_model_that_averages_gradients_is_refused():
             assert type(model.inner.module.encoder.layers[0].self_attn) is nn.MultiheadAttention
             assert not rela.replace_attention(model, "relu").added, "nothing that could differ"
             sharded = fully_shard(transformer(), mesh=init_device_mesh("cpu", (1,)))
-            with pytest.raises(ValueError, match="module holds a FSDPTransformer, which would not"):
-                rela.replace_attention(sharded, "rela-g")
+            for kind in ("rela-g", "softmax"):
+                with pytest.raises(ValueError, match="module holds a FSDPTransformer, which would not gather"):
+                    rela.replace_attention(sharded, kind)
         finally:
             distributed.destroy_process_group()
+
+
+class Tripled(nn.Linear):
+    """A projection that PyTorch's attention does not call: it reads the weight alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 3 * super().forward(x)
+
+
+@pytest.mark.parametrize("out_proj", [Tripled(32, 32), nn.Sequential(nn.Linear(32, 32))])
+def test_an_output_projection_of_another_kind_is_refused(out_proj: nn.Module):
+    model = nn.TransformerEncoderLayer(32, 4, 64)
+    model.self_attn.out_proj = out_proj
+    with pytest.raises(ValueError, match=r"self_attn.out_proj is a \w+ with its own forward; wanted a plain torch"):
+        rela.replace_attention(model, "softmax")
