@@ -149,11 +149,11 @@ class Entmax(torch.autograd.Function):
     The package's own autograd functions are class methods, which torch.compile cannot trace. One formula serves
     every α (Peters et al., 2019, proposition 2): with s = p^(2-α) on the support, J = diag(s) - s sᵀ / Σ s. It is
     written in differentiable operations of p, which is itself a function of the scores, so that second derivatives
-    follow from it.
+    follow from it. There is no `jvp`: with one, forward mode within forward mode gave wrong second derivatives.
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
+    def forward(scores: Tensor, alpha: float) -> Tensor:
         package = entmax_package()
         # In a row with NaN or infinity the package finds no support and reads outside the row: an abort on a GPU.
         broken = ~scores.isfinite().all(-1, keepdim=True)
@@ -164,10 +164,17 @@ class Entmax(torch.autograd.Function):
             p = package.entmax15(scores, dim=-1)
         else:
             p = package.entmax_bisect(scores, alpha, dim=-1)
-        p = p.masked_fill(broken, torch.nan)
-        ctx.save_for_backward(p)
-        ctx.alpha = alpha
-        return p
+        return p.masked_fill(broken, torch.nan)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.alpha = inputs[1]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], scores: Tensor, alpha: float) -> tuple[Tensor, int]:
+        """Rows of several batches are rows like others."""
+        return Entmax.apply(scores.movedim(in_dims[0], 0), alpha), 0
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:

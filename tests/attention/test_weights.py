@@ -270,3 +270,22 @@ def test_weight_functions(weights: str, masked: bool):
         allowed[1] = False  # a row without keys has a gradient too: zero
     away_from_kinks(scores.detach(), weights, allowed)
     assert gradcheck(lambda s: weights_of(weights)(s, allowed), scores, eps=STEP, atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", ["sparsemax", "entmax15", "entmax:1.3"])
+def test_transforms_of_functions_with_entmax(weights: str):
+    """`vmap` over any dimension, gradients of each sample, second derivatives in reverse mode; no wrong forward mode."""
+    scores, probe = normal(3, 4, 5), normal(5)
+
+    def loss(scores: Tensor) -> Tensor:
+        return (weights_of(weights)(scores, None) ** 2 * probe).sum()
+
+    whole = scores.clone().requires_grad_()
+    p = weights_of(weights)(whole, None)
+    assert_close(torch.vmap(lambda x: weights_of(weights)(x, None), 1, 1)(scores), p)
+    (slope,) = torch.autograd.grad(loss(whole), whole)
+    assert_close(torch.vmap(torch.func.grad(loss))(scores), slope)
+    wanted = torch.autograd.functional.hessian(loss, scores[0])
+    assert_close(torch.func.jacrev(torch.func.jacrev(loss))(scores[0]), wanted)
+    with pytest.raises(NotImplementedError, match="forward mode"):
+        torch.func.jacfwd(loss)(scores[0])
