@@ -326,7 +326,12 @@ class MultiheadAttention(nn.Module):
         return cache
 
     def project(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None, recorded: bool
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        cache: KVCache | None,
+        recorded: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q [B, H, T, D], and k, v [B, Hk, S, D] from the inputs and the cache.
 

@@ -520,6 +520,7 @@ def test_vmap_over_a_packing():
     assert_close(torch.vmap(context)(x, ends), wanted)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # PyTorch's own, in forward mode
 def test_forward_derivatives_of_softmax():
     """PyTorch's own kernels have none."""
     q, k, v, tangent = (normal(1, 2, 5, 4, seed=seed) for seed in range(4))

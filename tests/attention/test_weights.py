@@ -272,6 +272,7 @@ def test_weight_functions(weights: str, masked: bool):
     assert gradcheck(lambda s: weights_of(weights)(s, allowed), scores, eps=STEP, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # PyTorch's own, in forward mode
 @pytest.mark.parametrize("weights", ["sparsemax", "entmax15", "entmax:1.3"])
 def test_transforms_of_functions_with_entmax(weights: str):
     """`vmap` over any dimension, gradients of each sample, second derivatives in reverse mode; no wrong forward mode."""
