@@ -275,7 +275,7 @@ def test_weight_functions(weights: str, masked: bool):
 @pytest.mark.filterwarnings("ignore:.torch.jit.script")  # PyTorch's own, in forward mode
 @pytest.mark.parametrize("weights", ["sparsemax", "entmax15", "entmax:1.3"])
 def test_transforms_of_functions_with_entmax(weights: str):
-    """`vmap` over any dimension, gradients of each sample, second derivatives in reverse mode; no wrong forward mode."""
+    """`vmap`, gradients of each sample, second derivatives in reverse mode; no wrong ones in forward mode."""
     scores, probe = normal(3, 4, 5), normal(5)
 
     def loss(scores: Tensor) -> Tensor:
