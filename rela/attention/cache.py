@@ -57,8 +57,11 @@ class KVCache:
         for name, new, old in (("keys", keys, self._keys), ("values", values, self._values)):
             check_fits(name, new, old)
         end = self.length + keys.size(2)
-        read_only = self._keys.is_inference() and not torch.is_inference_mode_enabled()
-        if recorded or read_only or any(x.requires_grad for x in (keys, values, self._keys, self._values)):
+        if (
+            recorded
+            or is_read_only(self._keys)
+            or any(x.requires_grad for x in (keys, values, self._keys, self._values))
+        ):
             self._keys, self._values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
             self.length = end
             return
@@ -118,3 +121,10 @@ def check_fits(name: str, new: Tensor, old: Tensor) -> None:
         raise TypeError(f"{name} are {new.dtype}; wanted {old.dtype}, as in the cache")
     if new.device != old.device:
         raise ValueError(f"{name} are on {new.device}; wanted {old.device}, as in the cache")
+
+
+def is_read_only(tensor: Tensor) -> bool:
+    """Whether a tensor was made in inference mode, and that is over; a compiler does not tell."""
+    if torch.compiler.is_compiling():
+        return False
+    return tensor.is_inference() and not torch.is_inference_mode_enabled()

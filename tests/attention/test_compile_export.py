@@ -240,3 +240,20 @@ def test_export_of_grouped_heads_over_any_length(kind: str):
     sizes = ({1: t}, {1: t}, {1: t}, {2: t, 3: t})
     program = torch.export.export(Attend(), inputs(7), dynamic_shapes=sizes, strict=False).module()
     assert_close(program(*inputs(11)), Attend()(*inputs(11)))
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_a_step_with_a_cache_compiles_without_a_graph_break():
+    torch.manual_seed(0)
+    module = rela.MultiheadAttention(24, 3, kind="rela-g", batch_first=True).eval()
+
+    def step(x: torch.Tensor, cache: rela.KVCache) -> torch.Tensor:
+        return module(x, x, x, cache=cache, is_causal=True, need_weights=False)[0]
+
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    cache, other = rela.KVCache(), rela.KVCache()
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 1, 24)
+            torch.testing.assert_close(compiled(x, cache), step(x, other))
+    assert cache.length == 3
