@@ -110,8 +110,11 @@ def sum_penalties(modules: Iterable[nn.Module]) -> Callable[[], None]:
 
 
 def with_target(module: nn.Module) -> list[Any]:
-    """The attentions inside a module that have a `target_sparsity`."""
-    return [part for part in module.modules() if getattr(part, "target_sparsity", None) is not None]
+    """The attentions inside a module that have a `target_sparsity`, each once.
+
+    What torch.compile or FSDP wraps around an attention answers for it, but has no such attribute of its own.
+    """
+    return [part for part in module.modules() if part.__dict__.get("target_sparsity") is not None]
 
 
 def check_target(target: float | None, threshold: float | str, kind: Kind) -> None:
@@ -135,10 +138,7 @@ def collect_sparsity_penalty(module: nn.Module) -> Tensor | float:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is a {type(module).__name__}; wanted a torch.nn.Module")
-    attentions = with_target(module)
-    # Each once: what torch.compile wraps around an attention answers with the penalty of the attention inside.
-    once = {id(attention.penalty): attention.penalty for attention in attentions}
-    penalties = [penalty for penalty in once.values() if isinstance(penalty, Tensor)]
+    penalties = [part.penalty for part in with_target(module) if isinstance(part.penalty, Tensor)]
     # One device after another: the parts of a model may lie on several.
     return sum((penalty.to(penalties[0].device) for penalty in penalties[1:]), penalties[0]) if penalties else 0.0
 
