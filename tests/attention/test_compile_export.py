@@ -224,6 +224,9 @@ def test_autocast_takes_half_inputs_beside_float32_parameters():
         assert module(x, x, x)[0].dtype == torch.bfloat16
 
 
+@pytest.mark.skipif(
+    torch.__version__ < (2, 12), reason="export of torch 2.11 makes guards of strides that it cannot simplify"
+)
 @pytest.mark.parametrize("kind", ["relu", "softmax"])
 def test_export_of_grouped_heads_over_any_length(kind: str):
     """Four query heads over two key heads, with a mask: as in most Hugging Face decoders."""
