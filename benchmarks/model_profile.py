@@ -14,12 +14,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.clocks import Contender, eager_time, host_time, median
+from benchmarks.clocks import Contender, eager_time, host_time
 from benchmarks.front_door_models import MODELS, OURS, model_cases
 
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
@@ -53,10 +54,8 @@ def show(sides: dict[str, Contender], options: argparse.Namespace, device: torch
         for name in list(sides)[:: -1 if turn % 2 else 1]:
             for clock, measure in clocks.items():
                 times.setdefault((clock, name), []).append(measure(sides[name].call, 1, device))
-    medians = {key: median(values) or 0.0 for key, values in times.items()}
     for clock in clocks:
-        ours, *others = (medians[clock, name] for name in sides)
-        print(f"{clock:24}" + "".join(f"{x:12.1f}" for x in (ours, *others)) + " µs")
+        print(f"{clock:24}" + "".join(f"{median(times[clock, name]):12.1f}" for name in sides) + " µs")
     seen = {name: profiled(side.call, options.calls, device) for name, side in sides.items()}
     print(f"{'':24}" + "".join(f"{name:>12}" for name in sides))
     for label, names in (("launches", LAUNCHES), ("copies, fills", COPIES), ("waits", WAITS)):
