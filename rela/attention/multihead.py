@@ -169,13 +169,14 @@ class MultiheadAttention(nn.Module):
         alone = query is key is value and all(limit is None for limit in limits)
         if alone and not need_weights and isinstance(query, Tensor) and query.is_nested:
             return self.forward_nested(query, is_causal), None
-        given = query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+        how = key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+        given = query, key, value, *how, cache, key_lengths, key_starts, window
         if cache is None:
-            return self.forward_dense(*given, None, key_lengths, key_starts, window)
+            return self.forward_dense(*given)
         check_is_cache(cache)
         before = cache.state
         try:
-            return self.forward_dense(*given, cache, key_lengths, key_starts, window)
+            return self.forward_dense(*given)
         except BaseException:  # a mask of another shape, say: the caller may give the same positions again
             cache.state = before
             raise
@@ -448,7 +449,6 @@ class MultiheadAttention(nn.Module):
         """Refuse inputs whose sizes, types or devices do not fit the module or each other."""
         if (key is None) != (value is None):
             raise ValueError("key and value were not given together; wanted both or, with a cache, neither")
-        check_is_cache(cache)
         if key is None and cache is None:
             raise ValueError("key and value are missing; wanted both, or a cache to look at")
         inputs = [("query", query, self.embed_dim)]
