@@ -449,13 +449,13 @@ def rows_of(case: Case, setting: Setting) -> list[Row]:
     rows += [replace(empty, contender=name, at_least=None, at_most=None, error=why) for name, why in left_out.items()]
     if OURS not in times:
         return rows
+    ours = times[OURS].of(measure)
     rivals = {
         name: taken.of(measure)
         for name, taken in times.items()
-        if not name.startswith(OURS) and len(taken.of(measure)) == setting.turns
+        if not name.startswith(OURS) and len(taken.of(measure)) == len(ours)  # a slow backend has had one turn
     }
     best = min(rivals, key=lambda name: statistics.median(rivals[name]), default="")
-    ours = times[OURS].of(measure)
     ratio = statistics.median(a / b for a, b in zip(rivals[best], ours, strict=True)) if best else None
     reached = None
     if setting.tiny:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rela.evaluation.link_files import Link
 
 
@@ -16,7 +19,7 @@ class WordLinks(Set[Link]):
 
     __slots__ = ("best", "made")
 
-    def __init__(self, best: Sequence[int]) -> None:
+    def __init__(self, best: Sequence[int] | NDArray[np.int32]) -> None:
         self.best = best
         self.made: frozenset[Link] | None = None
 
@@ -24,7 +27,8 @@ class WordLinks(Set[Link]):
     def links(self) -> frozenset[Link]:
         """The set itself, made at the first call."""
         if self.made is None:
-            self.made = frozenset([(source, target) for target, source in enumerate(self.best) if source >= 0])
+            best = np.asarray(self.best).tolist()
+            self.made = frozenset([(source, target) for target, source in enumerate(best) if source >= 0])
         return self.made
 
     @classmethod
@@ -51,6 +55,6 @@ class WordLinks(Set[Link]):
         return repr(self.links)
 
 
-def links_of(is_read: int, best: Sequence[int]) -> WordLinks | None:
+def links_of(is_read: int, best: Sequence[int] | NDArray[np.int32]) -> WordLinks | None:
     """The links of what a ReadLinks (rela.decoding.engines.gpu_search) gives for one pair; None where it gave none."""
     return WordLinks(best) if is_read else None

@@ -54,10 +54,12 @@ def test_a_case_that_fails_is_a_row():
 def test_a_ratio_is_compared_with_its_bar():
     """A ratio below its bar is missed, one above is reached; both sides are measured in the same turns."""
     setting = front_door.Setting(torch.device("cpu"), torch.float32, False, 1)
-    made = partial(dict, {"rela": Contender(lambda: None), "slow": Contender(lambda: sum(range(20_000)))})
-    for bar, reached in ((1.0, True), (1e9, False)):
-        row = front_door.rows_of(front_door.Case("host", "x", made, "eager", at_least=bar), setting)[0]
-        assert (row.reached, row.rival) == (reached, "slow")
+    for turns in (1, 3):  # a contender may want more turns than are given
+        quick, slow = Contender(lambda: None, turns=turns), Contender(lambda: sum(range(20_000)), turns=turns)
+        for bar, reached in ((1.0, True), (1e9, False)):
+            case = front_door.Case("host", "x", partial(dict, {"rela": quick, "slow": slow}), "eager", at_least=bar)
+            row = front_door.rows_of(case, setting)[0]
+            assert (row.reached, row.rival) == (reached, "slow")
 
 
 def test_no_case_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

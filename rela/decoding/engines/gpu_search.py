@@ -24,7 +24,7 @@ from rela.decoding.beam import Hypothesis, length_penalty
 from rela.decoding.engines.gpu_batches import GpuBatch, smallest_size, split_batch
 from rela.decoding.engines.gpu_buffers import Buffers, DoneFlags, Sizes, copy_to_host, upload
 from rela.decoding.engines.gpu_network import GpuNetwork
-from rela.decoding.word_links import WordLinks, links_of
+from rela.decoding.word_links import links_of
 
 ReadLinks = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """Of source ids [N, S] and target ids [N, T], without </s> and with PAD behind, and weights [N, H, T + 1, S + 1]: the
@@ -220,17 +220,20 @@ class GpuEngine:
         copy, arrived = copy_to_host(found)
         width = 3 + longest
 
-        def links(row: list[int]) -> WordLinks | None:
-            return links_of(row[width], row[width + 1 : width + 1 + row[2]]) if watch is not None else None
-
         def results() -> Iterator[list[Hypothesis]]:
             if arrived is not None:
                 arrived.synchronize()
-            for rows in copy.numpy():
+            links = copy[..., width:].clone().numpy()  # links are kept, and would keep the pinned memory
+            for rows, best in zip(copy[..., :width].numpy(), links, strict=True):
                 scores = rows[:, :2].copy().view(np.float32).tolist()
                 yield [
-                    Hypothesis(tuple(row[3 : 3 + row[2]]), log_prob, score, links=links(row))
-                    for row, (score, log_prob) in zip(rows.tolist(), scores, strict=True)
+                    Hypothesis(
+                        tuple(row[3 : 3 + row[2]]),
+                        log_prob,
+                        score,
+                        links=None if watch is None else links_of(one[0], one[1 : 1 + row[2]]),
+                    )
+                    for row, (score, log_prob), one in zip(rows.tolist(), scores, best, strict=True)
                     if score > float("-inf")
                 ]
 
