@@ -127,9 +127,18 @@ class OnlineLinks:
         """`read_batch` in one launch; its many small ones take 15 % of the time of a translation."""
         from rela.kernels.search.word_links import best_source_words
 
-        options = {"shifted": self.choice.shifted, "shares": self.choice.heads is not None}
-        given = source, target, attention.float(), starts, letters
-        return best_source_words(*given, **options, pad=PAD, lone=LONE_MARK, special=SPECIAL)
+        return best_source_words(
+            source,
+            target,
+            attention.float(),
+            starts,
+            letters,
+            shifted=self.choice.shifted,
+            shares=self.choice.heads is not None,
+            pad=PAD,
+            lone=LONE_MARK,
+            special=SPECIAL,
+        )
 
     def tables_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """`word_starts` and `with_letters` of both sides, [2, V] each, on a device, where they stay."""

@@ -8,6 +8,7 @@ from rela.config.schema import (
     DecodeConfig,
     ModelConfig,
     NamedCorpusConfig,
+    QueryKeyGains,
     TrainConfig,
 )
 from rela.config.yaml_files import config_text, load_config, parse_yaml, read_yaml, save_config
@@ -19,6 +20,7 @@ __all__ = [
     "DecodeConfig",
     "ModelConfig",
     "NamedCorpusConfig",
+    "QueryKeyGains",
     "TrainConfig",
     "config_text",
     "from_dict",

@@ -105,6 +105,19 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class QueryKeyGains:
+    """Factors on the initial W_q and W_k, by attention type."""
+
+    encoder: float = 1.0
+    decoder: float = 1.0
+    cross: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, gain in vars(self).items():
+            require(0 < gain < math.inf, name, gain, "a number above 0")
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The Transformer; the defaults are the paper's base setting."""
 
@@ -124,9 +137,10 @@ class ModelConfig:
     weights know one (softmax, sparsemax and entmax do not)."""
     target_sparsity: float | None = None
     """A sparsity rate the learned thresholds are driven to by a penalty on the loss."""
-    query_key_gain: float = 1.0
-    """Factor on the initial W_q and W_k of every attention. Where an output norm cancels their scale, as in `rela-g`, a
-    smaller one changes nothing but how fast they turn in training."""
+    query_key_gain: float | QueryKeyGains = 1.0
+    """Factor on the initial W_q and W_k: a number, or one by attention type, {encoder: 0.1, cross: 0.1}, the others 1.
+    Where an output norm cancels their scale, as in `rela-g`, a smaller one changes nothing but how fast they turn in
+    training."""
     dropout: float = 0.1
     """On embeddings and residual branches."""
     attention_dropout: float = 0.1
@@ -143,6 +157,12 @@ class ModelConfig:
         """The attention kind of each attention type: encoder, decoder and cross."""
         return {"encoder": self.encoder_attention, "decoder": self.decoder_attention, "cross": self.cross_attention}
 
+    @property
+    def query_key_gains(self) -> QueryKeyGains:
+        """The factor on the initial W_q and W_k of each attention type."""
+        gain = self.query_key_gain
+        return gain if isinstance(gain, QueryKeyGains) else QueryKeyGains(gain, gain, gain)
+
     def __post_init__(self) -> None:
         require_at_least(self, 1, "vocabulary_size", "width", "heads", "encoder_layers", "decoder_layers")
         require_at_least(self, 1, "feed_forward", "max_length")
@@ -151,7 +171,8 @@ class ModelConfig:
         require_at_most(self, LARGEST_SIZE, "vocabulary_size", "width", "feed_forward")
         require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width {self.width}")
         require_fraction(self, "dropout", "attention_dropout")
-        require(0 < self.query_key_gain < math.inf, "query_key_gain", self.query_key_gain, "a number above 0")
+        if not isinstance(self.query_key_gain, QueryKeyGains):
+            require(0 < self.query_key_gain < math.inf, "query_key_gain", self.query_key_gain, "a number above 0")
         number = isinstance(self.threshold, (int, float)) and math.isfinite(self.threshold)
         require(number or self.threshold == "learned", "threshold", self.threshold, 'a number or "learned"')
         sparsity = self.target_sparsity

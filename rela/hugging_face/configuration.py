@@ -40,7 +40,7 @@ class RelaConfig(PreTrainedConfig):
     dropout: float = 0.1
     attention_dropout: float = 0.1
     norm_first: bool = False
-    query_key_gain: float = 1.0
+    query_key_gain: float | dict[str, float] = 1.0
     tied_embeddings: str = "all"
     max_position_embeddings: int = 1024
     experiment: dict[str, Any] | None = None

@@ -23,7 +23,7 @@ from rela.config import ModelConfig
 from rela.hugging_face.configuration import RelaConfig
 from rela.hugging_face.layers import Hidden, RelaDecoderLayer, RelaEncoderLayer
 from rela.model.embedding import Embedding, sinusoids
-from rela.model.layers import FeedForward
+from rela.model.layers import FeedForward, scale_queries_and_keys
 from rela.model.transformer import Transformer
 
 IGNORED = -100
@@ -188,9 +188,16 @@ class RelaForConditionalGeneration(PreTrainedModel, GenerationMixin):
         if isinstance(module, MultiheadAttention):
             nn.init.xavier_uniform_(module.out_proj.weight)
             if not getattr(module.in_proj_weight, "_is_hf_initialized", False):
-                module.in_proj_weight[: 2 * self.config.hidden_size] *= self.config.query_key_gain  # W_q, W_k
+                scale_queries_and_keys(module, self.query_key_gain_of(module))
         if module is self:
             nn.init.normal_(self.output.weight, std=self.config.hidden_size**-0.5)
+
+    def query_key_gain_of(self, attention: MultiheadAttention) -> float:
+        """The factor on the initial W_q and W_k of an attention, by its type."""
+        gains = self.config.model_config.query_key_gains
+        if any(layer.attention is attention for layer in self.encoder.layers):
+            return gains.encoder
+        return gains.cross if any(layer.cross is attention for layer in self.decoder.layers) else gains.decoder
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.embedding.table

@@ -44,17 +44,22 @@ class FeedForward(nn.Module):
         return F.relu(self.expand(x))
 
 
-def make_attention(config: ModelConfig, kind: str) -> MultiheadAttention:
+def make_attention(config: ModelConfig, kind: str, gain: float) -> MultiheadAttention:
     """One attention of the model; Xavier throughout, q, k and v as one matrix, so each at gain 1/√2.
 
-    W_q and W_k are then multiplied by `query_key_gain`.
+    W_q and W_k are then multiplied by `gain`.
     """
     options = {"dropout": config.attention_dropout, "batch_first": True, **threshold_options(config, kind)}
     attention = MultiheadAttention(config.width, config.heads, kind=kind, **options)
     nn.init.xavier_uniform_(attention.out_proj.weight)
-    with torch.no_grad():
-        attention.in_proj_weight[: 2 * config.width] *= config.query_key_gain  # rows: W_q, W_k, W_v
+    scale_queries_and_keys(attention, gain)
     return attention
+
+
+@torch.no_grad()
+def scale_queries_and_keys(attention: MultiheadAttention, gain: float) -> None:
+    """Multiply W_q and W_k of an attention that has just been initialised."""
+    attention.in_proj_weight[: 2 * attention.embed_dim] *= gain  # rows: W_q, W_k, W_v
 
 
 def threshold_options(config: ModelConfig, kind: str) -> dict[str, Any]:
@@ -69,7 +74,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention = make_attention(config, config.encoder_attention)
+        self.attention = make_attention(config, config.encoder_attention, config.query_key_gains.encoder)
         self.attention_residual = Residual(config.width, config.dropout, config.norm_first)
         self.feed_forward = FeedForward(config.width, config.feed_forward)
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm_first)
@@ -85,9 +90,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention = make_attention(config, config.decoder_attention)
+        self.attention = make_attention(config, config.decoder_attention, config.query_key_gains.decoder)
         self.attention_residual = Residual(config.width, config.dropout, config.norm_first)
-        self.cross = make_attention(config, config.cross_attention)
+        self.cross = make_attention(config, config.cross_attention, config.query_key_gains.cross)
         self.cross_residual = Residual(config.width, config.dropout, config.norm_first)
         self.feed_forward = FeedForward(config.width, config.feed_forward)
         self.feed_forward_residual = Residual(config.width, config.dropout, config.norm_first)

@@ -12,6 +12,7 @@ from rela.config import (
     DecodeConfig,
     ModelConfig,
     NamedCorpusConfig,
+    QueryKeyGains,
     TrainConfig,
 )
 
@@ -25,6 +26,7 @@ from rela.config import (
         (lambda: ModelConfig(threshold=math.nan), "threshold"),
         (lambda: ModelConfig(target_sparsity=1.5), "target_sparsity"),
         (lambda: ModelConfig(query_key_gain=0.0), "query_key_gain"),
+        (lambda: QueryKeyGains(cross=math.nan), "cross"),
         (lambda: TrainConfig(steps=0), "steps"),
         (lambda: TrainConfig(steps=9, centring=10), "centring"),
         (lambda: TrainConfig(precision="fp8"), "precision"),

@@ -188,9 +188,10 @@ SIZES = {
 }
 
 
-def test_a_new_model_starts_as_ours_do():
+@pytest.mark.parametrize("gain", [0.25, {"encoder": 0.1, "cross": 4.0}], ids=str)
+def test_a_new_model_starts_as_ours_do(gain):
     torch.manual_seed(1)
-    model = RelaForConditionalGeneration(RelaConfig(**SIZES, query_key_gain=0.25))
+    model = RelaForConditionalGeneration(RelaConfig(**SIZES, query_key_gain=gain))
     ours = Transformer(model.config.model_config)
     for (name, new), old in zip(model.to_rela().named_parameters(), ours.parameters(), strict=True):
         assert new.std().item() == pytest.approx(old.std().item(), rel=0.35, abs=1e-6), name

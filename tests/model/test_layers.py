@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rela.config import ModelConfig
+from rela.config import ModelConfig, QueryKeyGains
 from rela.model.layers import DecoderLayer, EncoderLayer, FeedForward, make_attention, threshold_options
 from rela.packing import Packing
 from tests.attention.attention_cases import normal, with_random_parameters
@@ -29,20 +29,36 @@ def test_thresholds_belong_to_rectified_attention_alone(kind: str):
     config = ModelConfig(width=12, heads=3, threshold=0.2, encoder_attention=kind)
     options = threshold_options(config, kind)
     assert options == ({} if kind == "softmax" else {"threshold": 0.2, "target_sparsity": config.target_sparsity})
-    assert make_attention(config, kind).threshold == (0.0 if kind == "softmax" else 0.2)
+    assert make_attention(config, kind, 1.0).threshold == (0.0 if kind == "softmax" else 0.2)
 
 
 @pytest.mark.parametrize("kind", ["rela-g", "softmax"])
 def test_the_gain_scales_initial_queries_and_keys_alone(kind: str):
     def weights(gain: float) -> dict[str, torch.Tensor]:
         torch.manual_seed(5)
-        config = ModelConfig(width=12, heads=3, encoder_attention=kind, query_key_gain=gain)
-        return dict(make_attention(config, kind).named_parameters())
+        config = ModelConfig(width=12, heads=3, encoder_attention=kind)
+        return dict(make_attention(config, kind, gain).named_parameters())
 
     plain, small = weights(1.0), weights(0.3)
     assert_close(small["in_proj_weight"][:24], 0.3 * plain["in_proj_weight"][:24])
     assert torch.equal(small["in_proj_weight"][24:], plain["in_proj_weight"][24:])
     assert all(torch.equal(small[name], plain[name]) for name in plain if name != "in_proj_weight")
+
+
+def test_each_attention_type_has_its_own_gain():
+    def norms(gain: float | QueryKeyGains) -> torch.Tensor:
+        torch.manual_seed(5)
+        config = ModelConfig(width=12, heads=3, query_key_gain=gain)
+        decoder = DecoderLayer(config)
+        return torch.stack([one.in_proj_weight[:24].norm() for one in (decoder.attention, decoder.cross)])
+
+    for gain, factors in ((0.5, (0.5, 0.5)), (QueryKeyGains(encoder=9, cross=0.2), (1.0, 0.2))):
+        assert_close(norms(gain), norms(1.0) * torch.tensor(factors))
+    torch.manual_seed(5)
+    small = EncoderLayer(ModelConfig(width=12, heads=3, query_key_gain=QueryKeyGains(encoder=0.25)))
+    torch.manual_seed(5)
+    plain = EncoderLayer(ModelConfig(width=12, heads=3))
+    assert_close(small.attention.in_proj_weight[:24], plain.attention.in_proj_weight[:24] * 0.25)
 
 
 def test_packed_sentences_are_encoded_as_each_alone():

@@ -121,7 +121,7 @@ def best_source_words_kernel(
     o_s = tl.arange(0, BS)
     o_t = tl.arange(0, BT)
     b_key, m_key, b_start, b_next, m_begins, b_word = subwords_of(source + i_b * S, starts, o_s, S, PAD)
-    b_token, m_token, b_token_start, b_token_next, _, b_token_word = subwords_of(
+    b_token, m_token, b_token_start, b_token_next, _m_token_begins, b_token_word = subwords_of(
         target + i_b * T, starts + V, o_t, T, PAD
     )
     if i_word == 0:
@@ -144,7 +144,7 @@ def best_source_words_kernel(
         b_row = tl.zeros([BS], dtype=tl.float64)
         for i in range(n_rows):
             b_row += tl.load(row + i * (S + 1) + o_s, mask=m_key, other=0.0).to(tl.float64)
-        b_sum, _ = tl.associative_scan((b_row, m_begins), 0, add_within_word)
+        b_sum, _m_begun = tl.associative_scan((b_row, m_begins), 0, add_within_word)
         b_weight = tl.where(m_last, b_sum / n_rows, 0.0).to(tl.float32)
         if SHARES:
             total = tl.sum(b_weight, 0)
