@@ -7,7 +7,7 @@ Translates sentences of the embedded corpus with `Translator.translate_nbest`, w
 vocabulary. So a step is cheaper than that of a trained model, and the links take a larger share. With `--model` and
 `--text` it translates that text with a trained model instead. Three variants take turns in one process: plain, links
 from the decode steps, and links by a second, forced pass. Times are CPU times, or wall-clock times on a GPU, and ratios
-are medians over turns.
+are medians over turns. On a GPU the kernels alone are timed, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.clocks import kernel_time
 from benchmarks.common import add_sizes, facts, model_config, sizes_of
 from rela.alignment.choose import Aligner
 from rela.alignment.online import OnlineLinks
@@ -53,7 +54,11 @@ def main() -> None:
                 side()
                 if turn:  # the first only warms up
                     seconds.setdefault(name, []).append(clock() - started)
-        rows.append(row_of(seconds, precision, len(lines), options) | agreement(translator, lines, options, precision))
+        row = row_of(seconds, precision, len(lines), options)
+        if translator.device.type == "cuda":  # apart from the host, whose time varies
+            for name, side in sides(translator, lines, options, precision).items():
+                row[f"kernel seconds {name}"] = round(kernel_time(side, 1) / 1e6, 4)
+        rows.append(row | agreement(translator, lines, options, precision))
         print(
             rows[-1]["precision"], {name: rows[-1][name] for name in rows[-1] if name.startswith("slower")}, flush=True
         )
