@@ -78,15 +78,14 @@ def attend_normalised(
     autograd and no views between.
     """
     plan = plan_of(q, k, v, options)
-    fusable = parameters_of(norm) if plan.path in ("fused", "decode") and v.size(-1) == q.size(-1) else None
-    if fusable is not None and plan.problem is not None and (plan.gradient or not records(*fusable)):
-        from rela.kernels.attention.normalised import Norm, attend_with_norm
-
+    fusable = parameters_of(norm) if plan.path in ("fused", "decode") else None
+    if fusable is not None and plan.with_norm is not None and (plan.gradient or not records(*fusable)):
         threshold = options.threshold if isinstance(options.threshold, Tensor) else None
-        tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts
-        problem = plan.problem(*tensors, dropout_seed(q, options.dropout) if options.dropout else None)
-        return attend_with_norm(problem, Norm(*fusable), merged, plan.gradient, plan.path == "decode")
-    if fusable is not None and not is_plain_eager(q) and (plan.path == "fused" or not records(*fusable)):
+        seed = dropout_seed(q, options.dropout) if options.dropout else None
+        tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts, seed
+        return plan.with_norm(tensors, fusable, merged)
+    one_size = fusable is not None and v.size(-1) == q.size(-1)
+    if fusable is not None and one_size and not is_plain_eager(q) and (plan.path == "fused" or not records(*fusable)):
         out = with_norm(plan, q, k, v, options, *fusable)
         return out.flatten(2) if merged else out
     context = computed(plan, q, k, v, options, wide).transpose(1, 2)

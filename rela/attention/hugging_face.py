@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,11 @@ class Attached(nn.Module):
     def forward(self) -> float | Tensor:
         """θ; called, so that a hook that brings offloaded parameters to their device brings this one too."""
         return self.threshold
+
+    def theta(self) -> float | Tensor:
+        """θ; a number, which is no parameter, without a call of the module."""
+        number: float | None = self.__dict__.get("threshold")
+        return self() if number is None else number
 
     def store_penalty(self, query: Tensor, key: Tensor, options: Options) -> None:
         """Store the sparsity penalty of a training forward; its gradient moves the thresholds and nothing else."""
@@ -291,28 +296,26 @@ def forward(
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What `transformers` calls: the normalised context [B, T, H, D], and the weights if they are asked for."""
-    ours = getattr(module, ATTACHED, None)
+    ours = module._modules.get(ATTACHED)
     if ours is None and getattr(getattr(module, "config", None), "rela", None) is None:
         raise ValueError(f"this {type(module).__name__} was not given to rela.replace_attention")
-    if strange := [name for name in FOREIGN if others.get(name) is not None]:
-        raise ValueError(f"{type(module).__name__} brings {', '.join(strange)}, which this attention has no place for")
+    refuse_foreign(module, others)
     looks_at_weights = bool(others.get("output_attentions")) or weights_are_recorded()
     if ours is None:
         # Another part of its model was given, and shares its configuration.
         limits = attention_mask, scaling, dropout, is_causal
         return softmax(module, query, key, value, *limits, looks_at_weights=looks_at_weights, **others)
-    ours = ours.itself()
-    query, key, value = of_one_type(query, key, value)
-    queries, keys = query.size(2), key.size(2)
-    causal = hides_later(module, is_causal, attention_mask, queries)
-    if causal and queries != keys:
-        raise ValueError(
-            f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
-        )
+    ours = cast(Attached, ours).itself()
+    if not query.dtype == key.dtype == value.dtype:
+        query, key, value = of_one_type(query, key, value)
+    keys = key.size(2)
+    causal = hides_later(module, is_causal, attention_mask, query.size(2), keys)
     if others.get("indices") is not None:
         attention_mask = only_chosen_keys(others["indices"], attention_mask, keys)
     bias = others.get("position_bias")
-    intervals = None if looks_at_weights else intervals_on(attention_mask, query, key)
+    intervals = None
+    if attention_mask is not None and not looks_at_weights:
+        intervals = intervals_on(attention_mask, query, key)
     lengths = starts = window = None
     if intervals is None:
         mask = with_bias(attention_mask, bias, ours.kind)
@@ -323,7 +326,7 @@ def forward(
             bias = None if bias is None else bias[..., : intervals.keys]
         mask = bias
     rate = dropout if module.training else 0.0
-    options = Options(ours.kind, mask, lengths, starts, window, causal, scaling, ours(), rate, ours.backend)
+    options = Options(ours.kind, mask, lengths, starts, window, causal, scaling, ours.theta(), rate, ours.backend)
     if module.training and ours.target_sparsity is not None:
         ours.store_penalty(query, key, options)
     # A sum over rectified weights outgrows float16, and the norm brings it back.
@@ -332,13 +335,19 @@ def forward(
     return context, weights_of(query, key, options) if looks_at_weights else None
 
 
+def refuse_foreign(module: nn.Module, others: Mapping[str, Any]) -> None:
+    """Refuse what some models' attention also does, and ours does not."""
+    if strange := [name for name in FOREIGN if others.get(name) is not None]:
+        raise ValueError(f"{type(module).__name__} brings {', '.join(strange)}, which this attention has no place for")
+
+
 def of_one_type(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values as they are, or in autocast's type where it has left them in several.
+    """Queries, keys and values of several types in autocast's, or as they are without it.
 
     It leaves rotated queries and keys in float32, the type of a model's positions, beside values of half precision.
     PyTorch's own attention would cast all three.
     """
-    if query.dtype == key.dtype == value.dtype or not torch.is_autocast_enabled(query.device.type):
+    if not torch.is_autocast_enabled(query.device.type):
         return query, key, value
     kind = torch.get_autocast_dtype(query.device.type)
     return query.to(kind), key.to(kind), value.to(kind)
@@ -352,10 +361,17 @@ def weights_are_recorded() -> bool:
     return recorded is not None and any("attentions" in name for name in recorded)
 
 
-def hides_later(module: nn.Module, is_causal: bool | None, mask: Tensor | None, queries: int) -> bool:
-    """Whether a call is causal without a mask; as for SDPA, a mask says all."""
+def hides_later(
+    module: nn.Module, is_causal: bool | None, mask: Tensor | None, queries: int, keys: int | None = None
+) -> bool:
+    """Whether a call is causal without a mask; as for SDPA, a mask says all. It then needs as many `keys`, if given."""
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    return queries > 1 and mask is None and bool(causal)  # the number first: what `and` gives is then no symbol
+    causal = queries > 1 and mask is None and bool(causal)  # the number first: what `and` gives is then no symbol
+    if causal and keys is not None and queries != keys:
+        raise ValueError(
+            f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
+        )
+    return causal
 
 
 def weights_of(query: Tensor, key: Tensor, options: Options) -> Tensor:

@@ -48,8 +48,8 @@ class Plan:
     gradient: bool = False
     again: Callable[..., Tensor] | None = None
     """A kernel's function that needs no more than the tensors of such a call, in eager mode, and dropout's seed."""
-    problem: Callable[..., Any] | None = None
-    """Of the same arguments: the problem that the kernels compute, for a call that a norm follows."""
+    with_norm: Callable[..., Tensor] | None = None
+    """The same for a call that a norm follows: of all these tensors, the norm's gain, gate and ε, and `merged`."""
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -105,9 +105,9 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
         v.device,
         (addresses[0] | addresses[1] | addresses[2]) % 16 and tuple(address % 16 for address in addresses),
         kind.weights,
-        layout_of(mask),
-        layout_of(key_lengths),
-        layout_of(key_starts),
+        mask if mask is None else layout_of(mask),
+        key_lengths if key_lengths is None else layout_of(key_lengths),
+        key_starts if key_starts is None else layout_of(key_starts),
         window,
         causal,
         scale,
@@ -120,9 +120,9 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
     )
 
 
-def layout_of(x: Tensor | None) -> tuple | None:
+def layout_of(x: Tensor) -> tuple:
     """Shape, strides, type, device and alignment of a tensor."""
-    return None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16)
+    return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16
 
 
 def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
@@ -143,7 +143,7 @@ def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:
 
 def repeatable(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, gradient: bool) -> Plan:
     """The plan with functions of the tensors of a call alone, unless something has to be made of them first."""
-    from rela.kernels.attention import functional
+    from rela.kernels.attention import functional, normalised
 
     if (not isinstance(options.threshold, Tensor) and options.threshold) or v.size(-1) != q.size(-1):
         return plan
@@ -159,8 +159,9 @@ def repeatable(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options, gr
     )
     if problem is None:
         return plan
-    again = functional.repeated(problem, gradient, decoding=plan.path == "decode")
-    return replace(plan, again=again, problem=problem)
+    decoding = plan.path == "decode"
+    again = functional.repeated(problem, gradient, decoding)
+    return replace(plan, again=again, with_norm=normalised.repeated(problem, gradient, decoding))
 
 
 def kernel_of(path: str) -> Callable[..., Tensor] | None:

@@ -68,18 +68,30 @@ def planned_joined(
     return run
 
 
-def attend_with_norm(problem: Problem, norm: Norm, merged: bool, gradient: bool, decoding: bool) -> Tensor:
-    """The normalised context of a problem in eager mode, [B, T, H·D] if `merged`, else [B, T, H, D].
+Repeated = Callable[[tuple[Any, ...], tuple[Tensor, Tensor | None, float], bool], Tensor]
 
-    `gradient` says whether one of the problem's tensors has one; if none has, the norm's parameters have none here.
+
+def repeated(problem_of: Callable[..., Problem], gradient: bool, decoding: bool) -> Repeated:
+    """What computes the problem of such tensors with a norm after it, in eager mode; functional.py has it without.
+
+    It takes the tensors, the norm's gain, gate and ε, and whether the result is merged, [B, T, H·D], or [B, T, H, D].
+    `gradient` says whether one of the tensors has one; if none has, the norm's parameters have none here.
     """
     if gradient:
-        deterministic = torch.are_deterministic_algorithms_enabled()
-        tensors = problem.q, problem.k, problem.v, problem.threshold, problem.mask, norm.gain, norm.gate
-        return light_apply(*tensors, problem, norm, merged, deterministic)
+
+        def with_gradient(tensors: tuple[Any, ...], norm: tuple[Any, ...], merged: bool) -> Tensor:
+            deterministic = torch.are_deterministic_algorithms_enabled()
+            return light_apply(*tensors[:5], norm[0], norm[1], problem_of(*tensors), Norm(*norm), merged, deterministic)
+
+        return with_gradient
     if decoding:
-        return decode_with_norm(problem, norm, merged)
-    return forward_of(problem, norm, merged)(forward(problem)[0], *norm)
+        return lambda tensors, norm, merged: decode_with_norm(problem_of(*tensors), Norm(*norm), merged)
+
+    def without_gradient(tensors: tuple[Any, ...], norm: tuple[Any, ...], merged: bool) -> Tensor:
+        problem = problem_of(*tensors)
+        return forward_of(problem, Norm(*norm), merged)(forward(problem)[0], *norm)
+
+    return without_gradient
 
 
 class NormalisedAttention(torch.autograd.Function):
