@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from rela.attention import norms
 from rela.kernels.attention import normalised
 from rela.kernels.attention.functional import repeatable_problem
-from rela.kernels.attention.normalised import Norm, attend_with_norm, by_operator
+from rela.kernels.attention.normalised import Norm, by_operator, repeated
 from tests.kernels.attention.attention_cases import SCALE, qkv
 from tests.kernels.exactness import DEVICE, assert_as_exact_as, draw, reference, seen_by
 
@@ -37,7 +37,7 @@ def eager(q, k, v, gain, gate=None, threshold=None, merged=True, **options):
     tensors = q, k, v, threshold, mask, lengths, starts
     problem_of = repeatable_problem(*tensors, **{**PLAIN, **options})
     gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    return attend_with_norm(problem_of(*tensors, seed), Norm(gain, gate, EPS), merged, gradient, decoding=False)
+    return repeated(problem_of, gradient, decoding=False)((*tensors, seed), (gain, gate, EPS), merged)
 
 
 def operator(q, k, v, gain, gate=None, threshold=None, **options):
@@ -157,12 +157,12 @@ def test_no_tensor_is_kept():
     inputs = [x.requires_grad_() for x in (*qkv(T=5, S=5), *parameters(2 * 24))]
     problem_of = repeatable_problem(*inputs[:3], None, None, None, None, **PLAIN)
     kept = [weakref.ref(x) for x in inputs]
-    problem = problem_of(*inputs[:3], None, None, None, None)
-    out = attend_with_norm(problem, Norm(*inputs[3:], EPS), True, True, False)
+    attended = repeated(problem_of, gradient=True, decoding=False)
+    out = attended((*inputs[:3], None, None, None, None, None), (*inputs[3:], EPS), True)
     out.sum().backward()
-    del inputs, out, problem
+    del inputs, out
     gc.collect()
-    assert problem_of is not None
+    assert attended is not None
     assert all(reference() is None for reference in kept)
 
 

@@ -6,8 +6,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 pytest.importorskip("triton")
 
+from rela.kernels.attention import normalised as kernels_with_norm
 from rela.kernels.attention.functional import relu_attention, relu_attention_packed, simplex_attention
-from rela.kernels.attention.normalised import Norm, attend_with_norm
 from rela.kernels.attention.problem import Problem
 from tests.kernels.attention.attention_cases import SCALE
 from tests.kernels.exactness import draw, packing_of
@@ -37,8 +37,12 @@ MEMO: dict = {}
 
 def normalised(q, k, v, mask, gain, gate):
     options = SCALE, "relu", True, 0.0
-    problem = Problem(q, k, v, None, None, mask, None, None, None, *options, memo=MEMO)
-    return attend_with_norm(problem, Norm(gain, gate, 1e-6), True, True, False)
+    tensors = q, k, v, None, mask, None, None, None
+
+    def problem_of(q, k, v, threshold, mask, *limits):
+        return Problem(q, k, v, threshold, None, mask, None, None, None, *options, memo=MEMO)
+
+    return kernels_with_norm.repeated(problem_of, gradient=True, decoding=False)(tensors, (gain, gate, 1e-6), True)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16])
