@@ -131,15 +131,18 @@ class TextOptions:
     seed: int
 
 
-def measurable_text(source: Path, target: Path, options: TextOptions, translators: Iterable[Any]) -> ParallelText:
+def measurable_text(
+    source: Path, target: Path, options: TextOptions, translators: Iterable[Any], tokenised: bool = False
+) -> ParallelText:
     """The text to measure without the pairs that no model can measure, which are counted in a warning.
 
-    Gold links and noisy pairs are left out with the pairs that they belong to.
+    `tokenised` if that is true of its pairs, as --tokenised says. Gold links and noisy pairs are left out with the
+    pairs that they belong to.
     """
     from rela.report.parallel_text import ParallelText
 
-    text = parallel_text(source, target, options, on_empty="keep")
-    check = Measurable(translators, options.gold_tokenised)
+    text = parallel_text(source, target, options, tokenised)
+    check = Measurable(translators, text.gold_tokenised)
     kept = check.numbers(source, target, list(text.pairs))
     noisy = {}
     for kind, files in map(noise_files, options.noise or ()):
@@ -163,13 +166,12 @@ def measurable_text(source: Path, target: Path, options: TextOptions, translator
         gold_tokenised=text.gold_tokenised,
         noise=noisy or None,
         seed=text.seed,
+        lines=kept,
     )
 
 
-def parallel_text(
-    source: Path, target: Path, options: TextOptions, tokenised: bool = False, on_empty: str = "raise"
-) -> ParallelText:
-    """The text to measure, read from its files; `tokenised` if that is true of its pairs, as --tokenised says."""
+def parallel_text(source: Path, target: Path, options: TextOptions, tokenised: bool) -> ParallelText:
+    """All pairs of the text to measure, read from its files, also those that cannot be measured."""
     from rela.evaluation.alignment import read_links
     from rela.report.parallel_text import ParallelText
 
@@ -181,12 +183,12 @@ def parallel_text(
     links = None if gold is None else read_links(gold, options.gold_one_based, options.gold_flipped)
     gold_pairs = None
     if options.gold_source and options.gold_target:
-        gold_pairs = text_pairs(options.gold_source, options.gold_target, None, on_empty)
+        gold_pairs = text_pairs(options.gold_source, options.gold_target, None, "keep")
     elif links is not None:
         links = links[: options.limit]
-    noisy = {kind: text_pairs(*files, options.limit, on_empty) for kind, files in map(noise_files, options.noise or ())}
+    noisy = {kind: text_pairs(*files, options.limit, "keep") for kind, files in map(noise_files, options.noise or ())}
     return ParallelText(
-        text_pairs(source, target, options.limit, on_empty),
+        text_pairs(source, target, options.limit, "keep"),
         links,
         gold_pairs,
         tokenised=tokenised,

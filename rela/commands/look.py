@@ -145,18 +145,23 @@ def plot(
     from rela.report.figures import find_figure
     from rela.report.pictures import Selection
     from rela.report.plot import plot_figure
+    from rela.report.results import EXAMPLES
 
-    find_figure(figure)  # an unknown one is an error before any model is loaded
+    needs = find_figure(figure).needs  # an unknown one is an error before any model is loaded
     noisy = [path for one in noise or () for path in noise_files(one)[1]]
     texts = [source, target, gold, gold_source, gold_target, *noisy]
     check_outputs(picture_files(out), texts, named_paths(models).values())
     options = TextOptions(
         gold, gold_one_based, gold_flipped, gold_source, gold_target, gold_tokenised, noise, limit, seed
     )
-    text = parallel_text(source, target, options, tokenised)
+    translators = load_models(models, device)
+    if EXAMPLES in needs:  # of one line alone
+        text = parallel_text(source, target, options, tokenised)
+    else:
+        text = measurable_text(source, target, options, translators.values(), tokenised)
     selection = Selection(line=line, type=type, layer=layer, heads=tuple(head or ()))
     with progress_bars() as progress:
-        drawing = plot_figure(figure, load_models(models, device), text, selection, progress)
+        drawing = plot_figure(figure, translators, text, selection, progress)
     save_as_asked(drawing, out)
 
 

@@ -118,8 +118,11 @@ class ModelMeasurement:
             alignment=self.alignment() if ALIGNMENT in parts else None,
             detection=self.detection(clean) if DETECTION in parts else {},
             nulls_by_class=by_class.rates(),
-            pair_scores=clean,
-            examples=[Example(i, true.kept[i], shuffled.kept[i], gold[i] if gold else None) for i in self.lines],
+            pair_scores=dict(zip(self.text.numbers, clean, strict=bool(clean))),
+            examples=[
+                Example(self.text.numbers[i], true.kept[i], shuffled.kept[i], gold[i] if gold else None)
+                for i in self.lines
+            ],
         )
 
     def records(self, pairs: Sequence[Pair], stage: str) -> Iterator[PairRecords]:

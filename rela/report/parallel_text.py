@@ -27,15 +27,24 @@ class ParallelText:
     """Noisy versions of the pairs by kind; None stands for the four kinds of `rela.filtering.noise`."""
     seed: int = 1
     """Of the noise and of the choice of examples."""
+    lines: Sequence[int] | None = None
+    """The number of each pair in its files, from 0; None if no pair is left out."""
 
     def __post_init__(self) -> None:
         if self.gold is not None and len(self.gold) != len(self.aligned):
             raise ValueError(
                 f"gold links of {len(self.gold)} sentences for {len(self.aligned)} pairs; wanted equally many"
             )
+        if len(self.numbers) != len(self.pairs):
+            raise ValueError(f"{len(self.numbers)} line numbers for {len(self.pairs)} pairs; wanted equally many")
         given = (self.noise or {}).get("shuffled")
         if given is not None and len(given) != len(self.pairs):
             raise ValueError(f"{len(given)} shuffled pairs for {len(self.pairs)} pairs; wanted equally many")
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The number of each pair in its files, from 0."""
+        return range(len(self.pairs)) if self.lines is None else self.lines
 
     @property
     def aligned(self) -> Sequence[Pair]:

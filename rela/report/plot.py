@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rela.analysis.capture import capture
 from rela.analysis.record import TYPES
+from rela.data.corpus import is_empty
 from rela.decoding.translate import Translator
 from rela.progress import Progress
 from rela.report.figures import find_figure
@@ -50,6 +51,8 @@ def measure_example(translator: Translator, text: ParallelText, selection: Selec
     shape = translator.config.model
     check_selection(selection, len(text.pairs))
     pair = text.pairs[selection.line - 1]
+    if is_empty(*pair):
+        raise ValueError(f"line {selection.line} is empty on one side; wanted a sentence pair")
     (records,) = capture(translator, [pair], (selection.type,), tokenised=text.tokenised)
     record = records[selection.type]
     if selection.layer is not None and not 1 <= selection.layer <= record.layers:

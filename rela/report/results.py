@@ -26,7 +26,7 @@ class Example:
     """A sentence pair to look at, and the same source with a target of another pair."""
 
     line: int
-    """Its number among the pairs, from 0."""
+    """The number of the pair in its files, from 0."""
     true: PairRecords
     shuffled: PairRecords | None
     gold: GoldLinks | None
@@ -52,7 +52,8 @@ class ModelReport:
     """AUROC by kind of noise, of null_rate, log_prob and both."""
     nulls_by_class: dict[str, ClassNullRate] = field(default_factory=dict)
     """Null rate of cross attention by the class of the word just written."""
-    pair_scores: list[PairScore] = field(default_factory=list)
+    pair_scores: dict[int, PairScore] = field(default_factory=dict)
+    """By the number of the pair in its files, from 0."""
     examples: list[Example] = field(default_factory=list)
 
 

@@ -181,8 +181,8 @@ def detection_rows(report: Report) -> Iterator[Row]:
 def pair_rows(report: Report) -> Iterator[Row]:
     """The scores of each sentence pair."""
     for name, model in report.models.items():
-        for line, score in enumerate(model.pair_scores, start=1):
-            yield {"model": name, "line": line, "null_rate": score.null_rate, "log_prob": score.log_prob}
+        for line, score in model.pair_scores.items():
+            yield {"model": name, "line": line + 1, "null_rate": score.null_rate, "log_prob": score.log_prob}
 
 
 def flops_rows(report: Report) -> Iterator[Row]:

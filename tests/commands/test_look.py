@@ -2,7 +2,10 @@
 
 import csv
 import json
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +60,23 @@ def test_pairs_that_cannot_be_measured_are_left_out_and_named(call, lab, tmp_pat
         tables.append((tmp_path / out / "table5_aer.csv").read_text())
     assert tables[0] == tables[1]
     assert said == [f"rela: warning: 2 pairs left out, the first: {files[0]} and t.de, line 4: empty"]
+
+
+def test_a_report_counts_lines_as_the_files_do(call, lab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, extra in (("test.en", ["", "dog " * 200]), ("test.de", ["leer", "Hund"])):
+        lines = (lab / name).read_text(encoding="utf-8").splitlines()
+        (tmp_path / name).write_text("\n".join([*extra, *lines]) + "\n", encoding="utf-8")
+    model = lab / "rela-g" / "model"
+    assert call("analyse", model, *text(lab), "--examples", 0, "--out", "whole")[0] == 0
+    assert call("analyse", model, *text(tmp_path), "--examples", 8, "--out", "holes")[0] == 0
+    whole, holes = (list(csv.DictReader(Path(out, "pairs.csv").read_text().splitlines())) for out in ("whole", "holes"))
+    assert holes == [{**row, "line": str(int(row["line"]) + 2)} for row in whole]
+    page = Path("holes/index.html").read_text()
+    (command,) = re.findall("<code>(rela plot heads [^<]* --line 10 [^<]*)</code>", page)
+    assert call(*shlex.split(command)[1:])[0] == 0
+    name = "figure7_1_rela-g_line10.png"
+    assert Path(name).read_bytes() == Path("holes", name).read_bytes(), "the command draws the picture above it"
 
 
 @pytest.mark.parametrize(

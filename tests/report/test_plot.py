@@ -14,12 +14,13 @@ def test_a_single_pair_is_enough_for_its_heads():
 
 
 def test_what_is_missing_is_said():
-    text, model = ParallelText(toy_pairs(3)), tiny_translator()
+    text, model = ParallelText([*toy_pairs(2), ("dog", " ")]), tiny_translator()
     for key, models, selection, message in [
         ("pie", {"m": model}, None, "there is no figure 'pie'; wanted one of sparsity, aer"),
         ("aer", {"m": model}, None, "the figure aer needs gold links"),
         ("heads", {"a": model, "b": model}, None, "this figure shows one model; 2 were given"),
         ("heads", {"m": model}, Selection(line=4), "line 4 of a text of 3 lines"),
+        ("heads", {"m": model}, Selection(line=3), "line 3 is empty on one side"),
         ("heads", {"m": model}, Selection(type="both"), "attention type is 'both'"),
         ("heads", {"m": model}, Selection(layer=3), "layer 3 of a model with 2"),
         ("heads", {"m": model}, Selection(heads=(1, 0)), "head 0 of a model with 2"),
