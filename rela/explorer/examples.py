@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rela.data.corpus import read_pairs
-from rela.data.subwords import split_words, tidy
+from rela.data.subwords import split_words
 from rela.evaluation.alignment import GoldLinks, read_links
 from rela.toy import generate
 
@@ -28,8 +28,8 @@ class Example:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells pairs apart: the words, not the spaces between them."""
-        return tidy(self.source), tidy(self.target)
+        """What tells pairs apart: the words, as links count them, not the spaces between them."""
+        return " ".join(split_words(self.source)), " ".join(split_words(self.target))
 
 
 def guide_example() -> Example:

@@ -39,6 +39,7 @@ def test_gold_files_are_read_and_must_belong_together(tmp_path):
     assert [(item.source, item.target) for item in examples] == [("the dog", "der Hund"), ("a cat", "eine Katze")]
     assert examples[1].gold.sure == {(0, 0)}
     assert Example("the  dog", "der Hund").key == examples[0].key
+    assert Example("the\u00a0dog", "der Hund").key != examples[0].key, "links count this as one word"
     links.write_text("0-0 1-1\n")
     with pytest.raises(ValueError, match="equally many"):
         text_examples(source, target, links)
