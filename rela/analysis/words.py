@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 import torch
@@ -50,9 +51,15 @@ def punctuation_apart(pieces: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_punctuation(piece: str) -> bool:
-    """Whether a piece has punctuation alone, apart from what joins the parts of a word."""
+    """Whether a piece has punctuation alone, apart from what joins the parts of a word.
+
+    What begins with a combining mark, as many vowels of Hindi are, or with a joiner goes on with its word.
+    """
     spelled = piece.removeprefix(WORD_START)
-    return bool(spelled) and spelled not in IN_WORDS and not any(map(str.isalnum, spelled))
+    begins = spelled.strip()[:1]  # behind a no-break space
+    if not begins or unicodedata.category(begins)[0] not in "PS":
+        return False
+    return spelled not in IN_WORDS and not any(map(str.isalnum, spelled))
 
 
 def merge_subwords(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> Tensor:

@@ -24,6 +24,19 @@ def test_punctuation_apart_is_words_of_their_own():
     assert words(punctuation_apart(["<s>", "▁", ",", "▁ja", ".", "</s>"])) == ("<s>", ",", "ja", ".", "</s>")
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["▁ह", "ि", "न्द", "ी", "▁म", "े", "ं", "▁।"],  # vowels of Hindi are combining marks
+        ["▁می", "\u200c", "خواهم", "▁."],  # a joiner that shows nothing
+        ["▁100", "\u00a0", "000", "▁."],
+    ],
+)
+def test_marks_and_joiners_within_words_are_no_punctuation(pieces):
+    assert punctuation_apart(pieces) == tuple(pieces)
+    assert words(punctuation_apart([*pieces[:-1], pieces[-1][1:]])) == words(pieces)
+
+
 def test_merging_by_hand():
     weights = torch.tensor([[0.1, 0.2, 0.4], [0.3, 0.0, 0.5], [0.0, 0.6, 0.0]])
     merged = merge_subwords(weights, ["▁ver", "b", "</s>"], ["▁a", "b", "</s>"])
