@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from rela.data.subwords import split_words
 from rela.evaluation.link_files import Link
 
-MARKS = frozenset(".,;:!?\"'`´()[]{}…„“”«»‹›¿¡‚‘’，。；：！？（）《》、")
+MARKS = frozenset(".,;:!?\"'`´()[]{}…„“”«»‹›¿¡‚‘’，。；：！？（）《》「」『』、،؛؟۔।॥")
 """Marks that translate no word: not hyphens, % or &."""
 
 

@@ -11,7 +11,7 @@ from tests.tiny_models import tiny_translator
 PAIRS = [("The dog , he sleeps .", "Der Hund , er schläft ."), ("A well-known 50 % .", "Bekannte 50 % !"), ("", "")]
 
 
-@pytest.mark.parametrize("word", [".", ",", "...", "?!", "“", "»", "。", "''"])
+@pytest.mark.parametrize("word", [".", ",", "...", "?!", "“", "»", "。", "」", "،", "؟", "۔", "।", "''"])
 def test_marks(word: str):
     assert is_mark(word)
 
