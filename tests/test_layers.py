@@ -64,6 +64,7 @@ KERNEL_USERS = (
     "decoding/engines/gpu_network.py",
     "decoding/engines/gpu_buffers.py",
     "decoding/engines/gpu_search.py",
+    "alignment/online.py",
 )
 # Who may import what is heavy or not everywhere to be had.
 HOMES = {
