@@ -86,7 +86,8 @@ def intervals_of(
 
     Looks at the values of `attention_mask`, as `transformers` does: a row of it must be one run of ones.
     """
-    if torch.compiler.is_compiling() or others.get("use_vmap") or torch.device(device).type not in DEVICES:
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # values and sizes of another call may differ
+    if traced or others.get("use_vmap") or torch.device(device).type not in DEVICES:
         return None
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return None  # values cannot be read during a capture

@@ -143,6 +143,31 @@ def test_models_give_what_they_gave_with_a_dense_mask(family: str, monkeypatch: 
     torch.testing.assert_close(by_intervals[rows], dense[rows], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("family", ["llama", "bert"])
+@pytest.mark.parametrize("padding", ["all", "left", "right"])
+def test_a_traced_model_looks_at_the_mask_of_each_call(family: str, padding: str):
+    """Intervals are numbers of one call, of which torch.jit.trace would make constants."""
+
+    class Outputs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = make(family, use_cache=False).double()
+            rela.replace_attention(self.model, "rela-g")
+
+        def forward(self, tokens: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+            return self.model(tokens, attention_mask=real)[0]
+
+    model = Outputs()
+    tokens = torch.arange(2, 16).view(2, 7)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, (tokens, PADDINGS[padding]))
+        for name in ("all", "left", "right"):
+            seen, real = PADDINGS[name].bool(), PADDINGS[name]
+            found, wanted = (run(tokens, real)[seen] for run in (traced, model))
+            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("cache", [None, "static"])
 def test_padded_generation_is_that_of_each_sentence_alone(cache: str | None):
     model = make("llama").double()
