@@ -313,7 +313,8 @@ def torch_softmax(plan: Plan, q: Tensor, k: Tensor, v: Tensor, options: Options)
     limits = options.mask, options.key_lengths, options.key_starts
     limited = any(limit is not None for limit in limits) or plan.sides != (None, None)
     dropout = options.dropout
-    if not limited and not (plan.causal and q.size(2) != k.size(2)):
+    # torch.jit.trace would keep the answer for other sizes
+    if not limited and not (plan.causal and (torch.jit.is_tracing() or q.size(2) != k.size(2))):
         return F.scaled_dot_product_attention(q, k, v, None, dropout, plan.causal, scale=plan.scale, **grouped)
     allowed, bias = all_limits(plan, q, k, options)
     if grouped:  # the kernels that take a mask want a key head for each query head

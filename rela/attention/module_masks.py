@@ -103,4 +103,5 @@ def latest_seen(queries: int, keys: int, device: torch.device) -> Tensor:
     The sequences begin together (torch) or end together (a cache), whichever shows more keys: the two are one when
     T = S, and the mask says which is meant when they are not.
     """
-    return causal_mask(queries, max(queries, keys), device)[:, :keys]
+    begun_together = torch.arange(keys, device=device) <= torch.arange(queries, device=device)[:, None]
+    return begun_together | causal_mask(queries, keys, device)

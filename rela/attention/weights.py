@@ -76,7 +76,8 @@ def topk(count: int) -> WeightFunction:
     def weights(scores: Tensor, allowed: Tensor | None = None) -> Tensor:
         seen = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
         most = min(count, scores.size(-1))
-        if torch.compiler.is_exporting():  # `most` depends on the number of keys: add keys that are the lowest of all
+        # `most` depends on the number of keys, which a graph leaves open: add keys that are the lowest of all
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
             seen, most = F.pad(seen, (0, count), value=-torch.inf), count
         kept = seen.topk(most, dim=-1).indices
         among_largest = torch.zeros_like(seen, dtype=torch.bool).scatter(-1, kept, 1)[..., : scores.size(-1)]

@@ -173,6 +173,30 @@ def test_jit_trace(kind: str, need_weights: bool):
     assert_close(traced(other), module(other), **CLOSE)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", [*KINDS, "topk:8"])
+def test_a_trace_serves_other_lengths(kind: str):
+    """More queries than keys and fewer; more keys than a top-k takes and fewer."""
+
+    class Cross(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention(kind, C, H).eval()
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            call = {"is_causal": True, "need_weights": False}
+            return self.attention(x, y, y, **call)[0], self.attention(x, y, y, attn_mask=hidden, **call)[0]
+
+    def inputs(queries: int, keys: int) -> tuple[torch.Tensor, ...]:
+        hidden = torch.arange(keys) % 3 == torch.arange(queries)[:, None] % 3
+        return normal(2, queries, C), normal(2, keys, C, seed=1), hidden
+
+    module = Cross()
+    for first, other in (((5, 5), (5, 11)), ((5, 7), (9, 3))):
+        traced = torch.jit.trace(module, inputs(*first))
+        assert_close(traced(*inputs(*other)), module(*inputs(*other)), **CLOSE)
+
+
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_functional_form_compiles(weights: str):
