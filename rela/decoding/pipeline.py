@@ -145,7 +145,7 @@ class Pipeline:
         longest = self.max_length - 1
         if decode.min_length > longest:
             raise ValueError(f"min_length is {decode.min_length}; the model's longest translation has {longest}")
-        lengths = torch.tensor([len(ids) for ids in sources])
+        lengths = torch.tensor([len(ids) for ids in sources], dtype=torch.float64)  # as Python multiplies
         limits = (lengths * decode.max_length_ratio + decode.max_length_extra).long()
         return limits.clamp(max(1, decode.min_length), longest)
 

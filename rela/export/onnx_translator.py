@@ -22,7 +22,9 @@ SETTINGS, SUBWORDS = "export.json", "subwords.model"
 ENCODER, DECODER_STEP = "encoder", "decoder_step"
 MEMORY, CACHE = ("memory_keys", "memory_values"), ("cache_keys", "cache_values")
 """Inputs of the decoder step's graph by name: what the encoder gave, and the positions decoded so far."""
-NUMBERS = ("max_length", "max_length_ratio", "max_length_extra")
+CONSTRAINTS = {"min_length": 0, "no_repeat_ngram": 0}
+"""Settings that older versions did not write, and what they mean where they are missing."""
+NUMBERS = ("max_length", "max_length_ratio", "max_length_extra", *CONSTRAINTS)
 WINDOW = 512
 """Lines that are read, sorted by length and translated together."""
 
@@ -68,7 +70,13 @@ class OnnxTranslator:
         """How many subwords the translation of a source may have."""
         settings = self.settings
         longest = int(len(source) * settings["max_length_ratio"] + settings["max_length_extra"])
-        return min(max(longest, 1), int(settings["max_length"]) - 1)
+        return min(max(longest, 1, int(settings["min_length"])), int(settings["max_length"]) - 1)
+
+    def forbidden(self, tokens: list[int]) -> list[int]:
+        """What may not follow the tokens of a translation, by the model's min_length and no_repeat_ngram."""
+        never, n = [EOS] if len(tokens) < self.settings["min_length"] else [], self.settings["no_repeat_ngram"]
+        ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)] if n else []
+        return never + [ngram[-1] for ngram in ngrams if ngram[:-1] == tokens[len(tokens) - n + 1 :]]
 
     def search(self, sources: list[list[int]]) -> list[list[int]]:
         """The most probable next token, again and again, of each source; sentences that are finished leave."""
@@ -82,6 +90,9 @@ class OnnxTranslator:
         while alive.size:
             log_probs, *new_cache = self.decoder_step.run(None, {"token": token, "lengths": lengths, **cache, **memory})
             log_probs[:, [PAD, BOS, UNK]] = -np.inf
+            if any(self.settings[name] for name in CONSTRAINTS):
+                for row, sentence in zip(log_probs, alive.tolist(), strict=True):
+                    row[self.forbidden(found[sentence])] = -np.inf
             token = log_probs.argmax(-1).astype(np.int64)
             token[new_cache[0].shape[3] > limits[alive]] = EOS
             left = token != EOS
@@ -106,7 +117,7 @@ def pad(sources: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def read_settings(folder: Path, format: str) -> dict[str, Any]:
     """The settings of an exported model, which must be of this format."""
     try:
-        settings: dict[str, Any] = dict(read_json(folder / SETTINGS))
+        settings: dict[str, Any] = {**CONSTRAINTS, **read_json(folder / SETTINGS)}
     except FileNotFoundError:
         raise ValueError(f"{folder} has no {SETTINGS}; wanted a folder that rela export wrote") from None
     except (ValueError, TypeError) as error:

@@ -20,7 +20,7 @@ from rela.config import Config
 from rela.data.subwords import BOS, EOS, UNK
 from rela.errors import RunFailed
 from rela.export.graphs import DecoderStepGraph, EncoderGraph
-from rela.export.onnx_translator import DECODER_STEP, ENCODER, SETTINGS, SUBWORDS, open_session
+from rela.export.onnx_translator import CONSTRAINTS, DECODER_STEP, ENCODER, SETTINGS, SUBWORDS, open_session
 from rela.files import checksum, replacing_folder
 from rela.model.folder import check_output_folder, find_model, load_folder
 from rela.model.transformer import Transformer
@@ -69,6 +69,7 @@ def settings_of(config: Config, format: str) -> dict[str, Any]:
         "max_length": config.model.max_length,
         "max_length_ratio": config.decode.max_length_ratio,
         "max_length_extra": config.decode.max_length_extra,
+        **{name: getattr(config.decode, name) for name in CONSTRAINTS},
     }
 
 

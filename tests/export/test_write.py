@@ -6,19 +6,20 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from rela.cli import main
-from rela.config import Config, ModelConfig
+from rela.config import Config, DecodeConfig, ModelConfig
 from rela.data.subwords import train_subwords
 from rela.decoding.translate import Translator
 from rela.errors import RunFailed
 from rela.export.graphs import DecoderStepGraph, EncoderGraph
 from rela.export.onnx_translator import OnnxTranslator, read_settings
-from rela.export.write import check_graphs, export_model
+from rela.export.write import check_graphs, export_model, settings_of
 from rela.model.transformer import Transformer
 from tests.tiny_models import subwords, tiny_folder, toy_pairs
 
@@ -61,6 +62,32 @@ def test_greedy_translations_are_the_model_s(exported):
     assert len(set(expected)) > 25
     assert OnnxTranslator(folder, threads=1).translate(SENTENCES) == expected
     assert OnnxTranslator(folder, threads=1, batch=1).translate(SENTENCES[:6]) == expected[:6]
+
+
+def test_translations_are_held_to_what_the_config_says(exported):
+    translator, folder = exported
+    for options in (
+        {"no_repeat_ngram": 1, "max_length_extra": 0, "max_length_ratio": 0.5},
+        {"no_repeat_ngram": 2},
+        {"min_length": 30, "max_length_extra": 0, "max_length_ratio": 0.1},
+    ):
+        config = replace(translator.config, decode=replace(translator.config.decode, **options))
+        changed = Translator(translator.model, translator.subwords, config, "cpu")
+        onnx = OnnxTranslator(folder, threads=1)
+        onnx.settings = settings_of(config, "onnx")
+        assert onnx.translate(SENTENCES[:-1]) == greedy(changed, SENTENCES[:-1])
+    written = read_settings(folder, "onnx")
+    assert written == settings_of(translator.config, "onnx") | {"sha256": written["sha256"]}
+
+
+def test_a_translation_may_be_as_long_as_the_model_s(exported):
+    """In float32, 0.29 times 100 is 29."""
+    translator, folder = exported
+    onnx, sources = OnnxTranslator(folder, threads=1), [[5] * length for length in range(1, 200)]
+    for ratio in (0.29, 0.1, 2.1):
+        decode = DecodeConfig(max_length_ratio=ratio, max_length_extra=0)
+        onnx.settings = settings_of(replace(translator.config, decode=decode), "onnx")
+        assert translator.pipeline.length_limits(sources, decode).tolist() == list(map(onnx.limit, sources))
 
 
 def test_a_long_source_is_cut_with_a_warning(exported):
