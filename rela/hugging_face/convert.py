@@ -165,6 +165,8 @@ def generation_config(config: Config) -> GenerationConfig:
         forced_eos_token_id=EOS,
         suppress_tokens=[PAD, BOS, UNK],
         num_beams=config.decode.beam,
-        length_penalty=config.decode.length_penalty,
+        length_penalty=config.decode.length_penalty if config.decode.beam > 1 else None,  # refused beside greedy search
         max_new_tokens=config.model.max_length - 1,
+        min_new_tokens=config.decode.min_length or None,
+        no_repeat_ngram_size=config.decode.no_repeat_ngram or None,
     )

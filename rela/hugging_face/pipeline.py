@@ -35,8 +35,9 @@ class TranslationPipeline(Pipeline):
         decode = (getattr(self.model.config, "experiment", None) or {}).get("decode", {})
         if decode and not options.keys() & {"max_length", "max_new_tokens"}:
             pieces = inputs["attention_mask"].sum(-1).max().item() - 1  # without </s>
-            longest = int(pieces * decode["max_length_ratio"]) + decode["max_length_extra"] + 1
-            options["max_new_tokens"] = min(longest, self.model.config.max_position_embeddings - 1)
+            longest = int(pieces * decode["max_length_ratio"]) + decode["max_length_extra"]
+            longest = max(longest, 1, decode.get("min_length", 0))  # which older versions did not write
+            options["max_new_tokens"] = min(longest + 1, self.model.config.max_position_embeddings - 1)
         return {"ids": self.model.generate(**inputs, **options)}
 
     def postprocess(self, outputs: dict[str, Any]) -> list[dict[str, str]]:

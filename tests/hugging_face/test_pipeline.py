@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rela
+from rela.config import DecodeConfig
+from rela.decoding.translate import Translator
 from tests.tiny_models import tiny_folder, tiny_translator
 
 transformers = pytest.importorskip("transformers")
@@ -43,6 +46,19 @@ def test_texts_are_translated(folder: Path):
     assert TASK in transformers.pipelines.PIPELINE_REGISTRY.supported_tasks
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     check(TranslationPipeline(model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)))
+
+
+def test_translations_are_held_to_what_the_config_says(tmp_path: Path):
+    """A least length that is above the greatest one, and no pair of subwords twice."""
+    decode = DecodeConfig(beam=1, min_length=30, no_repeat_ngram=2, max_length_ratio=0.1, max_length_extra=0)
+    plain = tiny_translator()
+    Translator(plain.model, plain.subwords, replace(plain.config, decode=decode), "cpu").save(tmp_path / "ours")
+    theirs = to_hugging_face(tmp_path / "ours", tmp_path / "theirs")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(theirs)
+    translate = TranslationPipeline(model, tokenizer=transformers.AutoTokenizer.from_pretrained(theirs))
+    wanted = Translator.load(tmp_path / "ours", "cpu").translate([TEXT])
+    assert [one["translation_text"] for one in translate([TEXT])] == wanted
+    assert wanted != plain.translate([TEXT], beam=1)
 
 
 @pytest.mark.campaign  # transformers looks at each of its processors for the right one: ten seconds
