@@ -113,5 +113,7 @@ def shown(value: Any) -> str:
 
 def type_in_words(wanted: Any) -> str:
     """A type in words for an error message."""
+    if dataclasses.is_dataclass(wanted):
+        return f"a mapping of {', '.join(key_of(field.name) for field in dataclasses.fields(wanted))}"
     name: str = getattr(wanted, "__name__", str(wanted))
     return TYPE_NAMES.get(wanted, name)
