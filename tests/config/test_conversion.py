@@ -51,7 +51,7 @@ WRONG = {
     "number for truth": ("model: {norm_first: 1}", ["norm_first", "1", "true or false"]),
     "text for a list": ("data: {train: corpus.en}", ["train", "'corpus.en'", "a list"]),
     "list for a section": ("train: [1, 2]", ["train", "[1, 2]", "mapping"]),
-    "neither of two types": ("data: {valid: 3}", ["valid", "3", "CorpusConfig or nothing"]),
+    "neither of two types": ("data: {valid: 3}", ["valid", "3", "a mapping of source, target, weight or nothing"]),
     "out of range": ("train: {label_smoothing: 1.5}", ["train: label_smoothing", "1.5", "[0, 1)"]),
     "not a number": ("train: {learning_rate: .nan}", ["learning_rate", "nan", "above 0"]),
     "heads that do not divide": ("model: {width: 100, heads: 7}", ["heads", "7", "100"]),
