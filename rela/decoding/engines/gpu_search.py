@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from rela.decoding.beam import Hypothesis, length_penalty
 from rela.decoding.engines.gpu_batches import GpuBatch, smallest_size, split_batch
 from rela.decoding.engines.gpu_buffers import Buffers, DoneFlags, Sizes, copy_to_host, upload
 from rela.decoding.engines.gpu_network import GpuNetwork
-from rela.decoding.word_links import links_of
+from rela.decoding.word_links import WordLinks, links_of
 
 ReadLinks = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """Of source ids [N, S] and target ids [N, T], without </s> and with PAD behind, and weights [N, H, T + 1, S + 1]: the
@@ -223,17 +223,12 @@ class GpuEngine:
         def results() -> Iterator[list[Hypothesis]]:
             if arrived is not None:
                 arrived.synchronize()
-            links = copy[..., width:].clone().numpy()  # links are kept, and would keep the pinned memory
-            for rows, best in zip(copy[..., :width].numpy(), links, strict=True):
+            links = repeat(None) if watch is None else iter(many_links(copy[..., width:]))  # one for each row
+            for rows in copy[..., :width].numpy():
                 scores = rows[:, :2].copy().view(np.float32).tolist()
                 yield [
-                    Hypothesis(
-                        tuple(row[3 : 3 + row[2]]),
-                        log_prob,
-                        score,
-                        links=None if watch is None else links_of(one[0], one[1 : 1 + row[2]]),
-                    )
-                    for row, (score, log_prob), one in zip(rows.tolist(), scores, best, strict=True)
+                    Hypothesis(tuple(row[3 : 3 + row[2]]), log_prob, score, links=read)
+                    for row, (score, log_prob), read in zip(rows.tolist(), scores, links, strict=False)
                     if score > float("-inf")
                 ]
 
@@ -266,6 +261,13 @@ class GpuEngine:
             best, is_read = watch.read(repeated, target[part].flatten(0, 1), weights)
             parts.append(torch.cat([is_read[:, None].int(), best.int()], 1))
         return torch.cat(parts).unflatten(0, (-1, nbest))
+
+
+def many_links(found: Tensor) -> list[WordLinks | None]:
+    """The links of each hypothesis of int32 [B, nbest, 1 + longest], which `best_sources` gives, on the host."""
+    # a copy, since links are kept, and would keep the pinned memory
+    rows = found.flatten(0, 1).clone().numpy()
+    return [links_of(is_read, best) for is_read, best in zip(rows[:, 0].tolist(), rows[:, 1:], strict=True)]
 
 
 def capacity_for(batch: GpuBatch) -> int:

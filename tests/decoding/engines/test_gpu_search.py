@@ -282,7 +282,8 @@ def test_watched_weights_are_those_of_forced_decoding(heads, monkeypatch):
 
     def read(source: Tensor, target: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         seen.extend(zip(source.tolist(), target.tolist(), weights, strict=True))
-        return torch.arange(target.size(1)).expand_as(target) - 1, source[:, 0] != sources[1][0]
+        best = torch.arange(target.size(1)).expand_as(target) - 1
+        return best.where(target != PAD, -1), source[:, 0] != sources[1][0]
 
     engine = GpuEngine(GpuNetwork(model, torch.float32), beam, 0.6)
     found = list(engine.launch(split_batch(sources, limits, beam), beam, watch=Watch(layer, read, heads))())
