@@ -23,7 +23,7 @@ from rela.analysis.links import NO_LINK, best_source, word_weights
 from rela.analysis.record import END
 from rela.analysis.words import words
 from rela.data.corpus import is_empty
-from rela.decoding.directions import check_opposite
+from rela.decoding.directions import check_opposite, check_order
 from rela.decoding.translate import PairTooLong, Translator
 
 PAIRS = 500
@@ -45,6 +45,7 @@ def choose_alone(
     layer the two, three, … best together.
     """
     sample = usable(pairs, [translator], limit)
+    check_order(translator, sample)
 
     def scores(options: Sequence[AlignmentChoice]) -> list[float]:
         """The agreement of each option on the sample."""
@@ -69,6 +70,7 @@ def choose_together(
     """
     check_opposite(forward, backward)
     sample = usable(pairs, [forward, backward], limit)
+    check_order(forward, sample)
     turned = [(target, source) for source, target in sample]
 
     def agreements(ours: Sequence[AlignmentChoice], theirs: Sequence[AlignmentChoice]) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.alignment.joint import JointAligner
-from rela.decoding.directions import check_opposite
+from rela.decoding.directions import check_opposite, check_order
 from rela.decoding.translate import Translator
 from rela.filtering.detection import auroc
 from rela.filtering.detector import (
@@ -65,6 +65,7 @@ def calibrate(
     pairs = [pair for pair in pairs if scorable(forward, backward, pair)]
     if len(pairs) < 20:
         raise ValueError(f"there are {len(pairs)} trusted pairs to fit a detector on; wanted at least 20")
+    check_order(forward, pairs)
     references = tuple(middle(pairs, side) for side in (0, 1)) if reference is None else tuple(reference)
     versions = {"trusted": list(pairs), **{kind: make_noise(pairs, kind, seed) for kind in ALL_NOISES}}
     learnt: dict[str, NDArray[np.float64]] = {}
