@@ -50,17 +50,17 @@ def main() -> None:
     rows = []
     for precision in options.precisions.split(","):
         seconds: dict[str, list[float]] = {}
+        calls = sides(translator, lines, options, precision)
         for turn in range(options.turns + 1):
-            both = sides(translator, lines, options, precision)
-            for name in random.Random(turn).sample(list(both), len(both)):  # what ran before has an influence
+            for name in random.Random(turn).sample(list(calls), len(calls)):  # what ran before has an influence
                 started = clock()
-                both[name]()
+                calls[name]()
                 if turn:  # the first only warms up
                     seconds.setdefault(name, []).append(clock() - started)
         row = row_of(seconds, precision, len(lines), options)
         if translator.device.type == "cuda":  # apart from the host, whose time varies
-            for name, side in sides(translator, lines, options, precision).items():
-                row[f"kernel seconds {name}"] = round(kernel_time(side, 1) / 1e6, 4)
+            for name, call in calls.items():
+                row[f"kernel seconds {name}"] = round(kernel_time(call, 1) / 1e6, 4)
         rows.append(row | agreement(translator, lines, options, precision))
         print(
             rows[-1]["precision"], {name: rows[-1][name] for name in rows[-1] if name.startswith("slower")}, flush=True

@@ -23,8 +23,8 @@ from rela.analysis.links import NO_LINK, best_source, word_weights
 from rela.analysis.record import END
 from rela.analysis.words import words
 from rela.data.corpus import is_empty
-from rela.decoding.directions import check_opposite, check_order
-from rela.decoding.translate import PairTooLong, Translator
+from rela.decoding.directions import check_opposite, check_order, is_readable
+from rela.decoding.translate import Translator
 
 PAIRS = 500
 """Pairs a choice is made on, unless told otherwise; a hundred already find the same head on the embedded corpus."""
@@ -100,12 +100,8 @@ def usable(pairs: Iterable[Pair], models: list[Translator], limit: int) -> list[
 
     def fits(source: str, target: str) -> bool:
         """Whether every model can read a pair, which has words on both sides."""
-        try:
-            for model, pair in zip(models, ((source, target), (target, source)), strict=False):
-                model.encode_pair(*pair)
-        except PairTooLong:
-            return False
-        return not is_empty(source, target)
+        sides = zip(models, ((source, target), (target, source)), strict=False)
+        return not is_empty(source, target) and all(is_readable(model, *pair) for model, pair in sides)
 
     sample = list(islice((pair for pair in pairs if fits(*pair)), limit))
     if not sample:

@@ -103,10 +103,10 @@ class OnlineLinks:
         S, T = source.size(1), target.size(1)
         if 0 in (S, T):
             return torch.full_like(target, NO_LINK), torch.zeros_like(target, dtype=torch.bool).any(1)
-        ids = torch.stack([pad(side, (0, max(S, T) - side.size(1)), value=PAD) for side in (source, target)])
         starts, letters = self.tables_on(attention.device)
         if triton_serves(attention):
             return self.by_kernel(source, target, attention, starts, letters)
+        ids = torch.stack([pad(side, (0, max(S, T) - side.size(1)), value=PAD) for side in (source, target)])
         members, plain = word_members(ids, starts)
         keys, queries = members[0, :, None, :S, :S], members[1, :, None, :T, :T]
         rows = attention[:, :, 1:, :-1] if self.choice.shifted else attention[:, :, :-1, :-1]

@@ -78,14 +78,13 @@ def attend_normalised(
     autograd and no views between.
     """
     plan = plan_of(q, k, v, options)
-    fusable = parameters_of(norm) if plan.path in ("fused", "decode") else None
+    fusable = parameters_of(norm) if plan.path in ("fused", "decode") and v.size(-1) == q.size(-1) else None
     if fusable is not None and plan.with_norm is not None and (plan.gradient or not records(*fusable)):
         threshold = options.threshold if isinstance(options.threshold, Tensor) else None
         seed = dropout_seed(q, options.dropout) if options.dropout else None
         tensors = q, k, v, threshold, options.mask, options.key_lengths, options.key_starts, seed
         return plan.with_norm(tensors, fusable, merged)
-    one_size = fusable is not None and v.size(-1) == q.size(-1)
-    if fusable is not None and one_size and not is_plain_eager(q) and (plan.path == "fused" or not records(*fusable)):
+    if fusable is not None and not is_plain_eager(q) and (plan.path == "fused" or not records(*fusable)):
         out = with_norm(plan, q, k, v, options, *fusable)
         return out.flatten(2) if merged else out
     context = computed(plan, q, k, v, options, wide).transpose(1, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -296,26 +296,28 @@ def forward(
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What `transformers` calls: the normalised context [B, T, H, D], and the weights if they are asked for."""
-    ours = module._modules.get(ATTACHED)
+    ours = getattr(module, ATTACHED, None)
     if ours is None and getattr(getattr(module, "config", None), "rela", None) is None:
         raise ValueError(f"this {type(module).__name__} was not given to rela.replace_attention")
-    refuse_foreign(module, others)
+    if strange := [name for name in FOREIGN if others.get(name) is not None]:
+        raise ValueError(f"{type(module).__name__} brings {', '.join(strange)}, which this attention has no place for")
     looks_at_weights = bool(others.get("output_attentions")) or weights_are_recorded()
     if ours is None:
         # Another part of its model was given, and shares its configuration.
         limits = attention_mask, scaling, dropout, is_causal
         return softmax(module, query, key, value, *limits, looks_at_weights=looks_at_weights, **others)
-    ours = cast(Attached, ours).itself()
-    if not query.dtype == key.dtype == value.dtype:
-        query, key, value = of_one_type(query, key, value)
-    keys = key.size(2)
-    causal = hides_later(module, is_causal, attention_mask, query.size(2), keys)
+    ours = ours.itself()
+    query, key, value = of_one_type(query, key, value)
+    queries, keys = query.size(2), key.size(2)
+    causal = hides_later(module, is_causal, attention_mask, queries)
+    if causal and queries != keys:
+        raise ValueError(
+            f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
+        )
     if others.get("indices") is not None:
         attention_mask = only_chosen_keys(others["indices"], attention_mask, keys)
     bias = others.get("position_bias")
-    intervals = None
-    if attention_mask is not None and not looks_at_weights:
-        intervals = intervals_on(attention_mask, query, key)
+    intervals = None if looks_at_weights else intervals_on(attention_mask, query, key)
     lengths = starts = window = None
     if intervals is None:
         mask = with_bias(attention_mask, bias, ours.kind)
@@ -335,19 +337,13 @@ def forward(
     return context, weights_of(query, key, options) if looks_at_weights else None
 
 
-def refuse_foreign(module: nn.Module, others: Mapping[str, Any]) -> None:
-    """Refuse what some models' attention also does, and ours does not."""
-    if strange := [name for name in FOREIGN if others.get(name) is not None]:
-        raise ValueError(f"{type(module).__name__} brings {', '.join(strange)}, which this attention has no place for")
-
-
 def of_one_type(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of several types in autocast's, or as they are without it.
+    """Queries, keys and values as they are, or in autocast's type where it has left them in several.
 
     It leaves rotated queries and keys in float32, the type of a model's positions, beside values of half precision.
     PyTorch's own attention would cast all three.
     """
-    if not torch.is_autocast_enabled(query.device.type):
+    if query.dtype == key.dtype == value.dtype or not torch.is_autocast_enabled(query.device.type):
         return query, key, value
     kind = torch.get_autocast_dtype(query.device.type)
     return query.to(kind), key.to(kind), value.to(kind)
@@ -361,17 +357,10 @@ def weights_are_recorded() -> bool:
     return recorded is not None and any("attentions" in name for name in recorded)
 
 
-def hides_later(
-    module: nn.Module, is_causal: bool | None, mask: Tensor | None, queries: int, keys: int | None = None
-) -> bool:
-    """Whether a call is causal without a mask; as for SDPA, a mask says all. It then needs as many `keys`, if given."""
+def hides_later(module: nn.Module, is_causal: bool | None, mask: Tensor | None, queries: int) -> bool:
+    """Whether a call is causal without a mask; as for SDPA, a mask says all."""
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-    causal = queries > 1 and mask is None and bool(causal)  # the number first: what `and` gives is then no symbol
-    if causal and keys is not None and queries != keys:
-        raise ValueError(
-            f"{type(module).__name__} is causal with {queries} queries, {keys} keys and no mask; wanted a mask"
-        )
-    return causal
+    return queries > 1 and mask is None and bool(causal)  # the number first: what `and` gives is then no symbol
 
 
 def weights_of(query: Tensor, key: Tensor, options: Options) -> Tensor:

@@ -105,9 +105,9 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
         v.device,
         (addresses[0] | addresses[1] | addresses[2]) % 16 and tuple(address % 16 for address in addresses),
         kind.weights,
-        mask if mask is None else layout_of(mask),
-        key_lengths if key_lengths is None else layout_of(key_lengths),
-        key_starts if key_starts is None else layout_of(key_starts),
+        layout_of(mask),
+        layout_of(key_lengths),
+        layout_of(key_starts),
         window,
         causal,
         scale,
@@ -120,9 +120,9 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple:
     )
 
 
-def layout_of(x: Tensor) -> tuple:
+def layout_of(x: Tensor | None) -> tuple | None:
     """Shape, strides, type, device and alignment of a tensor."""
-    return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16
+    return None if x is None else (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % 16)
 
 
 def make_plan(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Plan:

@@ -39,7 +39,7 @@ def check_opposite(forward: Translator, backward: Translator | None) -> None:
 
 def check_order(translator: Translator, pairs: Sequence[tuple[str, str]]) -> None:
     """Refuse pairs that a model finds much likelier with their sides exchanged. Each fits into it as it is written."""
-    kept = list(islice((pair for pair in pairs if fits(translator, *pair[::-1])), PAIRS))
+    kept = list(islice((pair for pair in pairs if is_readable(translator, *pair[::-1])), PAIRS))
     if not kept:
         return
     sources, targets = zip(*kept, strict=True)
@@ -52,12 +52,13 @@ def check_order(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Non
         )
 
 
-def fits(translator: Translator, source: str, target: str) -> bool:
-    """Whether a model can read a pair."""
+def is_readable(translator: Translator, source: str, target: str) -> bool:
+    """Whether a pair is short enough for a model."""
     try:
-        return all(translator.encode_pair(source, target))
+        translator.encode_pair(source, target)
     except PairTooLong:
         return False
+    return True
 
 
 def mean_log_prob(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> float:
