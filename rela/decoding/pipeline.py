@@ -26,6 +26,7 @@ from rela.decoding.engines.gpu_batches import MAX_SENTENCES, GpuBatch, split_bat
 from rela.decoding.engines.gpu_search import PendingResults, Watch
 from rela.decoding.even_packing import IdPair
 from rela.decoding.forced import forced_attention
+from rela.decoding.length_limits import longest_translation
 from rela.decoding.sampling import Draw, sample
 from rela.decoding.traced import TracedEngine
 from rela.decoding.windows import WINDOW, LineBatch, batches_by_length, line_batches
@@ -145,9 +146,8 @@ class Pipeline:
         longest = self.max_length - 1
         if decode.min_length > longest:
             raise ValueError(f"min_length is {decode.min_length}; the model's longest translation has {longest}")
-        lengths = torch.tensor([len(ids) for ids in sources], dtype=torch.float64)  # as Python multiplies
-        limits = (lengths * decode.max_length_ratio + decode.max_length_extra).long()
-        return limits.clamp(max(1, decode.min_length), longest)
+        given = decode.max_length_ratio, decode.max_length_extra, decode.min_length, longest
+        return torch.tensor([longest_translation(len(ids), *given) for ids in sources], dtype=torch.long)
 
     @torch.inference_mode()
     def launch(self, batch: PreparedBatch, request: Request, work: HostWork) -> PendingResults:

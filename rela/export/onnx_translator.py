@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rela.data.subwords import BOS, EOS, PAD, UNK, Subwords
+from rela.decoding.length_limits import longest_translation
 from rela.files import checksum, read_json
 
 SETTINGS, SUBWORDS = "export.json", "subwords.model"
@@ -69,8 +70,9 @@ class OnnxTranslator:
     def limit(self, source: list[int]) -> int:
         """How many subwords the translation of a source may have."""
         settings = self.settings
-        longest = int(len(source) * settings["max_length_ratio"] + settings["max_length_extra"])
-        return min(max(longest, 1, int(settings["min_length"])), int(settings["max_length"]) - 1)
+        ratio, extra = settings["max_length_ratio"], settings["max_length_extra"]
+        shortest, most = int(settings["min_length"]), int(settings["max_length"]) - 1
+        return longest_translation(len(source), ratio, extra, shortest, most)
 
     def forbidden(self, tokens: list[int]) -> list[int]:
         """What may not follow the tokens of a translation, by the model's min_length and no_repeat_ngram."""

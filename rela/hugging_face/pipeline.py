@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import Pipeline
 
+from rela.decoding.length_limits import longest_translation
+
 TASK = "rela-translation"
 """`transformers` refuses the name "translation" since version 5, even where somebody registers it."""
 
@@ -35,9 +37,10 @@ class TranslationPipeline(Pipeline):
         decode = (getattr(self.model.config, "experiment", None) or {}).get("decode", {})
         if decode and not options.keys() & {"max_length", "max_new_tokens"}:
             pieces = inputs["attention_mask"].sum(-1).max().item() - 1  # without </s>
-            longest = int(pieces * decode["max_length_ratio"]) + decode["max_length_extra"]
-            longest = max(longest, 1, decode.get("min_length", 0))  # which older versions did not write
-            options["max_new_tokens"] = min(longest + 1, self.model.config.max_position_embeddings - 1)
+            shortest = decode.get("min_length", 0)  # which older versions did not write
+            given = decode["max_length_ratio"], decode["max_length_extra"], shortest
+            most = self.model.config.max_position_embeddings - 2
+            options["max_new_tokens"] = longest_translation(pieces, *given, most) + 1  # with </s>
         return {"ids": self.model.generate(**inputs, **options)}
 
     def postprocess(self, outputs: dict[str, Any]) -> list[dict[str, str]]:
