@@ -74,7 +74,7 @@ def show(sides: dict[str, Contender], options: argparse.Namespace, device: torch
 def profiled(call: Callable[[], object], calls: int, device: torch.device) -> Sequence[Any]:
     """The profiler's averages of some calls, by the names of operators, kernels and calls of the driver."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with profile(activities=activities) as seen:
+    with profile(activities=activities, acc_events=True) as seen:  # 2.11 warns without
         for _ in range(calls):
             call()
         if device.type == "cuda":
