@@ -42,12 +42,12 @@ def shard(objective: Objective, processes: Processes) -> None:
 
 
 def whole_weights(model: Transformer, processes: Processes) -> dict[str, Tensor]:
-    """The weights of a model, gathered into the host memory of the first process; empty elsewhere."""
+    """Copies of the weights of a model, gathered into the host memory of the first process; empty elsewhere."""
     weights = {}
     for name, tensor in unique_weights(model).items():
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if processes.first:
-            weights[name] = whole.detach().cpu()
+            weights[name] = whole.detach().to("cpu", copy=True)
     return weights
 
 

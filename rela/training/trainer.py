@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ from rela.training.sparsity import measure_sparsity
 from rela.training.stop import StopRequest
 from rela.training.validation import VALID, event_of, greedy_bleu, validation_loss, validation_texts
 from rela.training.watchdog import Watchdog
+from rela.training.writer import BackgroundWriter, host_copy
 
 TakeSteps = Callable[[list[Batch], int], Tensor]
 """(the batches of one optimiser step, their target tokens over all processes) → [loss, nll] sums; trains."""
@@ -93,6 +95,7 @@ class Trainer:
         self.learner = Learner(self.model, self.optimiser, self.watchdog, self.precision)
         self.state = RunState()
         self.stop = StopRequest()
+        self.writer = BackgroundWriter()
 
     @property
     def experiment(self) -> Experiment:
@@ -146,9 +149,11 @@ class Trainer:
             with self.batch_stream() as stream, self.stop.from_signals():
                 if not over:
                     self.loop(stream, log)
+                    self.finish_writing()
             if not self.stop.asked:
                 self.write_finished(finished)
         finally:
+            self.writer.wait()
             if log is not None:
                 log.close()
         if self.stop.asked:
@@ -384,9 +389,13 @@ class Trainer:
         """Save the model as the best one if it is better than those before; count the validation if it is not."""
         state = self.state
         state.bad_validations = 0 if better else state.bad_validations + self.counts
-        weights = whole_weights(self.model, self.processes) if better else {}
-        if better and self.processes.first:
-            save_folder(self.directory / "best", self.config, weights, self.subwords.model)
+        if not better:
+            return
+        self.finish_writing()
+        weights = whole_weights(self.model, self.processes)
+        if self.processes.first:
+            best = self.directory / "best"
+            self.writer.start(partial(save_folder, best, self.config, weights, self.subwords.model))
 
     def mark(self, name: str, better: bool, measure: str) -> str:
         """What a line on a validation says of the best model, which one set and one measure choose."""
@@ -435,27 +444,40 @@ class Trainer:
         return scores
 
     def save(self) -> None:
-        """Write a checkpoint from the first process; the others wait. Weights that are not numbers are not saved."""
+        """Write a checkpoint from the first process, beside the next steps. Weights that are not numbers are not saved.
+
+        What could not be written is an error at the next checkpoint, or at the end.
+        """
         finite = all(is_finite(parameter) for parameter in self.model.parameters())
         if self.processes.any(not finite):
             self.watchdog.check(self.state.step, math.nan)
+        self.finish_writing()
         weights = whole_weights(self.model, self.processes)
-        optimiser: dict[str, Tensor] | Path = self.learner.tensors()
+        optimiser: dict[str, Tensor] | Path = self.directory / PARTS
         if self.sharded:
-            parts = self.directory / PARTS
-            write_parts(parts, self.learner.tensors(), self.processes)
-            optimiser = parts
-        failure = ""
+            write_parts(self.directory / PARTS, self.learner.tensors(), self.processes)
+        elif self.processes.first:
+            optimiser = host_copy(self.learner.tensors())
         if self.processes.first:
             progress = progress_of(self.state, self.experiment)
-            try:
-                self.checkpoints.save(progress, self.config, weights, optimiser, self.subwords.model)
-            except CheckpointError as error:
-                failure = str(error)
-                if isinstance(optimiser, Path):
-                    shutil.rmtree(optimiser, ignore_errors=True)
-        if self.processes.any(bool(failure)):
-            raise CheckpointError(failure or "the first process could not write its checkpoint")
+            self.writer.start(partial(self.write_checkpoint, progress, weights, optimiser))
+
+    def write_checkpoint(
+        self, progress: dict[str, Any], weights: dict[str, Tensor], optimiser: dict[str, Tensor] | Path
+    ) -> None:
+        """Write a checkpoint of what does not change any more; parts of the optimiser go, if they cannot be kept."""
+        try:
+            self.checkpoints.save(progress, self.config, weights, optimiser, self.subwords.model)
+        except CheckpointError:
+            if isinstance(optimiser, Path):
+                shutil.rmtree(optimiser, ignore_errors=True)
+            raise
+
+    def finish_writing(self) -> None:
+        """Wait for what the first process is writing; an error of it is raised in all processes."""
+        error = self.writer.wait()
+        if self.processes.any(error is not None):
+            raise error or CheckpointError("the first process could not write its checkpoint")
 
     def write_finished(self, path: Path) -> None:
         """Write the finished model: the mean of the last checkpoints' weights."""
