@@ -130,7 +130,7 @@ def config(file: ConfigFile, overrides: Overrides = None, kind: Kind = None) -> 
     """
     from rela.config import config_text, load_config
 
-    print(config_text(load_config(file, with_kind(kind, overrides))), end="")
+    print(config_text(load_config(file, with_kind(kind, overrides)).for_training()), end="")
 
 
 def average(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rela.config.checks import (
     require,
@@ -331,3 +331,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def for_training(self) -> Config:
+        """These settings as training uses them: the model has the vocabulary of the data."""
+        return replace(self, model=replace(self.model, vocabulary_size=self.data.vocabulary_size))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from pathlib import Path
 
@@ -75,8 +74,3 @@ def check_schedule(config: Config) -> None:
     if settings.schedule == "cosine" and settings.warmup >= settings.steps:
         limit = f"below train.steps, {settings.steps}: the cosine comes after it"
         raise ValueError(f"train.warmup is {settings.warmup}; wanted {limit}")
-
-
-def fit_vocabulary(config: Config, size: int) -> Config:
-    """The config with the prepared vocabulary's size in its model."""
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, vocabulary_size=size))

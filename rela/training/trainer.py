@@ -29,7 +29,7 @@ from rela.files import remove_leftovers
 from rela.model.folder import load_into, save_folder
 from rela.model.transformer import Transformer
 from rela.training.checkpoint import CheckpointError, Checkpoints, average_weights, is_average_of, mark_average
-from rela.training.checks import check_prepared, fit_vocabulary
+from rela.training.checks import check_prepared
 from rela.training.graphed import GraphedStep
 from rela.training.initial import begin_from
 from rela.training.log import Meter, TrainingLog, peak_memory
@@ -72,7 +72,7 @@ class Trainer:
         self.valid = {name: PreparedCorpus.open(config.data.directory, split_of(name)) for name in names}
         self.subwords = Subwords.load(self.corpus.vocabulary)
         check_prepared(config, self.subwords.size, [self.corpus, *self.valid.values()])
-        self.config = config = fit_vocabulary(config, self.subwords.size)
+        self.config = config = config.for_training()
         self.settings = config.train
         self.directory = Path(config.train.directory)
         self.quiet = quiet or not processes.first

@@ -43,11 +43,12 @@ def write_config(folder: Path, text: str) -> Path:
 
 
 def test_settings_are_printed_as_they_will_be_used(call, tmp_path):
-    path = write_config(tmp_path, "model: {width: 16, heads: 2}")
+    path = write_config(tmp_path, "{data: {vocabulary_size: 800}, model: {width: 16, heads: 2}}")
     chosen = ["--kind", "softmax", "--set", "model.cross_attention=relu", "--set", "train.steps=7"]
     code, output, errors = call("config", path, *chosen)
     assert (code, errors) == (0, "")
     overrides = [f"model.{type}_attention=softmax" for type in ("encoder", "decoder")]
+    overrides += ["model.vocabulary_size=800"]  # training takes that of the data
     wanted = load_config(path, [*overrides, "model.cross_attention=relu", "train.steps=7"])
     (tmp_path / "printed.yaml").write_text(output)
     assert load_config(tmp_path / "printed.yaml") == wanted
