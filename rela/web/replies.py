@@ -42,5 +42,8 @@ def describe(error: RequestValidationError) -> str:
     if first["type"] == "json_invalid":
         return "the request is no valid JSON in UTF-8"
     field = ".".join(str(part) for part in first["loc"] if part != "body")[:80]
+    wanted = first["msg"]
+    if first["type"] == "model_attributes_type":
+        wanted = "wanted a JSON object" if field else "wanted a JSON object, and Content-Type: application/json"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{field or 'the request'}: {first['msg']}{more}"
+    return f"{field or 'the request'}: {wanted}{more}"

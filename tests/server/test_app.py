@@ -157,7 +157,8 @@ def test_models_are_found_by_name_and_by_language(client, translators):
         ("translate", {"texts": ["dog"], "length_penalty": 11}, 422, "length_penalty"),
         ("translate", {"texts": ["dog"], "seed": 1}, 422, "seed"),
         ("score", {"pairs": [{"source": "dog"}]}, 422, "pairs.0.target"),
-        ("score", [], 422, "the request"),
+        ("score", {"pairs": [["dog", "Hund"]]}, 422, "pairs.0: wanted a JSON object"),
+        ("score", [], 422, "the request: wanted a JSON object"),
     ],
 )
 def test_what_is_refused_says_why(client, path, asked, status, says):
@@ -165,6 +166,7 @@ def test_what_is_refused_says_why(client, path, asked, status, says):
 
 
 def test_other_doors_are_closed(client):
+    assert "Content-Type: application/json" in refused(client.post("/v1/translate", content=b'{"texts": ["x"]}'), 422)
     assert "JSON" in refused(client.post("/v1/translate", headers=JSON, content=b"{"), 422)
     assert refused(client.post("/v1/translate", headers=JSON, content=b'{"texts": ["\\ud800"]}'), 422)
     assert refused(client.post("/v1/translate", headers=JSON, content=b'{"texts": ["x"], "length_penalty": NaN}'), 422)
