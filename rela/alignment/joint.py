@@ -181,9 +181,15 @@ def save_joint(aligner: JointAligner) -> None:
             save_weights({name: tensor.half() for name, tensor in part.items()}, partial)
 
 
+def joint_file(translator: Translator) -> Path | None:
+    """The file of the trained aligner of two models in this model's folder, or None where there is none."""
+    path = translator.folder / JOINT if translator.folder else None
+    return path if path is not None and os.path.lexists(path) else None
+
+
 def load_joint(forward: Translator, backward: Translator, tokenised: bool = False) -> JointAligner | None:
     """The trained aligner of two model folders, or None where there is none; refused if each has another one."""
-    paths = [path for one in (forward, backward) if one.folder and os.path.lexists(path := one.folder / JOINT)]
+    paths = [path for one in (forward, backward) if (path := joint_file(one)) is not None]
     if len(paths) < 2:
         return None
     widths = forward.config.model.width, backward.config.model.width

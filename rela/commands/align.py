@@ -83,6 +83,7 @@ def align(
     """
     from rela.alignment.choose import Aligner, AlignmentChoice, choose
     from rela.alignment.corpus import align_corpus, choose_backward
+    from rela.alignment.joint import joint_file
     from rela.decoding.directions import check_opposite
     from rela.evaluation.alignment import pharaoh, read_links
 
@@ -108,6 +109,8 @@ def align(
     trained = None if aligner == "heads" or choice is not None or any(dev) else trained_aligner(forward, backward)
     if aligner == "fitted" and trained is None:
         which = "" if reverse is None else f" with the reverse model {reverse}"
+        if back is None and joint_file(there) is not None:
+            raise ValueError(f"{model} has a trained aligner of two models; wanted --reverse MODEL too")
         raise ValueError(f"{model} has no trained aligner{which}; run rela fit-aligner --train")
     if on is not None:
         from rela.commands.ray_jobs import align_on_ray

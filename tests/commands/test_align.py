@@ -85,6 +85,8 @@ def test_a_trained_aligner_of_two_models_is_used_with_both(tmp_path, lab, capsys
     run("fit-aligner", *both, "--train", "--steps", 2)
     assert "trained aligner of both" in capsys.readouterr().out
     assert [(tmp_path / name / "alignment.json").read_text() for name in ("there", "back")] == choices
+    alone = refused(capsys, "align", tmp_path / "there", *files, "--aligner", "fitted")
+    assert "a trained aligner of two models; wanted --reverse MODEL too" in alone
     found = {}
     for aligner in ("heads", "fitted", None):
         run("align", *both, *(() if aligner is None else ("--aligner", aligner)))
