@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rela.commands.options import Device, ModelFolder, On, RayWorkers, SourceText, TargetText
+from rela.commands.options import Device, ModelFolder, OnForOneFile, RayWorkers, SourceText, TargetText
 from rela.commands.outputs import check_outputs, check_outside
 from rela.terminal import progress_bars
 
@@ -36,7 +36,7 @@ def filter_pairs(
     sample: Annotated[int, typer.Option(help="Pairs of each sort on that page.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of that sample.")] = 1,
     device: Device = "auto",
-    on: On = None,
+    on: OnForOneFile = None,
     workers: RayWorkers = None,
 ) -> None:
     """Rank a noisy corpus by null rate and keep the best; an interrupted run goes on where it stopped.

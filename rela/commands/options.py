@@ -55,6 +55,7 @@ On = Annotated[
     str | None,
     typer.Option("--on", help="ray: on workers of a Ray cluster, or of this machine; --out is a folder."),
 ]
+OnForOneFile = Annotated[str | None, typer.Option("--on", help="ray: on workers of a Ray cluster, or of this machine.")]
 RayWorkers = Annotated[
     int | None,
     typer.Option(
