@@ -4,7 +4,7 @@
     python examples/softmax_to_rela.py --out runs/to-rela --family marian    # Hugging Face's Marian
     python examples/softmax_to_rela.py --out runs/to-rela --model demo/softmax/model
 
-The corpus is the embedded one. Written are table.md, curves.png and, of our Transformer, a model folder for `rela`.
+The corpus is the embedded one. Written are table.md, curves.png and model/, for `rela` or for `from_pretrained`.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def zero_rate(layers: Any, queries: Tensor, keys: Tensor, causal: bool) -> float
 
 
 def write(options: argparse.Namespace, rows: list[dict], student: Any, corpus: Corpus) -> None:
-    """The table, the figure and, of our Transformer, the model."""
+    """The table, the figure and the model."""
     names = list(rows[0])
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     for row in rows:
