@@ -136,7 +136,8 @@ def reusable(directory: Path, settings: dict[str, Any], corpora: list[Corpus], f
     if difference is None:
         return meta
     if not force:
-        raise ValueError(f"{directory} was prepared otherwise: {difference}; choose another directory, or force")
+        advice = "prepare it again with --force, or choose another data.directory"
+        raise ValueError(f"{directory} was prepared otherwise: {difference}; {advice}")
     return None
 
 

@@ -162,7 +162,8 @@ class PreparedCorpus:
         if found != vocabulary["sha256"]:
             raise CorpusError(f"{path} is not the vocabulary that the ids beside it were made with")
         if split not in meta["splits"]:
-            raise CorpusError(f"{directory} has no split {split!r}; it has {', '.join(meta['splits'])}")
+            there = ", ".join(meta["splits"])
+            raise CorpusError(f"{directory} has no split {split!r}; it has {there}; rela prepare --force adds new text")
         folder = ids_folder(directory, meta)
         corpus = cls(directory, split, meta["splits"][split], vocabulary["size"], folder)
         corpus.meta = meta

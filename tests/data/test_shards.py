@@ -17,7 +17,7 @@ def test_opening_names_what_is_wrong(config, tmp_path):
     with pytest.raises(CorpusError, match="holds no prepared corpus"):
         PreparedCorpus.open(prepared, "train")
     prepare(config())
-    with pytest.raises(CorpusError, match="has no split 'valid'; it has train"):
+    with pytest.raises(CorpusError, match="has no split 'valid'; it has train; rela prepare --force adds new text"):
         PreparedCorpus.open(prepared, "valid")
     corpus = PreparedCorpus.open(prepared, "train")
     with pytest.raises(IndexError, match="pair 300 of 300"):
