@@ -57,7 +57,7 @@ class DataConfig:
     source_language: str = "en"
     target_language: str = "de"
     root: str = "."
-    """Relative corpus paths start here."""
+    """Relative paths of the text and of `subwords` start here."""
     train: tuple[CorpusConfig, ...] = ()
     valid: CorpusConfig | None = None
     more_valid: tuple[NamedCorpusConfig, ...] = ()
