@@ -67,6 +67,10 @@ def register_transformers() -> None:
         from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager as Manager
 
         Manager.switch_to_cb_friendly_attn = refusing_ours(Manager.switch_to_cb_friendly_attn)
+    with suppress(ImportError, AttributeError):
+        from transformers.models.whisper.generation_whisper import WhisperGenerationMixin as Whisper
+
+        Whisper.generate = refusing_token_timestamps(Whisper.generate)
 
 
 def refusing_ours(original: Callable[..., None]) -> Callable[..., None]:
@@ -78,7 +82,7 @@ def refusing_ours(original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def switch(manager: Any, model: Any, *arguments: Any, **options: Any) -> None:
-        if any(config._attn_implementation == IMPLEMENTATION for config in configurations([model])):
+        if is_exchanged(model):
             raise ValueError(
                 f"{type(model).__name__} was given to rela.replace_attention, and continuous batching would compute "
                 "another attention; wanted generate(), or undo() of the exchange first"
@@ -86,6 +90,29 @@ def refusing_ours(original: Callable[..., None]) -> Callable[..., None]:
         original(manager, model, *arguments, **options)
 
     return switch
+
+
+def refusing_token_timestamps(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Whisper's `generate`, which must not be asked when an exchanged model said each token.
+
+    For that it chooses its own eager attention, which then stays chosen.
+    """
+
+    @functools.wraps(original)
+    def generate(model: Any, *arguments: Any, **options: Any) -> Any:
+        if options.get("return_token_timestamps") and is_exchanged(model):
+            raise ValueError(
+                f"{type(model).__name__} was given to rela.replace_attention, and return_token_timestamps=True would "
+                "compute softmax; wanted generate() without it, or undo() of the exchange first"
+            )
+        return original(model, *arguments, **options)
+
+    return generate
+
+
+def is_exchanged(model: Any) -> bool:
+    """Whether our attention is the one chosen for a model or a part of it."""
+    return any(config._attn_implementation == IMPLEMENTATION for config in configurations([model]))
 
 
 def initialising_ours(original: Callable[..., None]) -> Callable[..., None]:

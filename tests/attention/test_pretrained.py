@@ -359,6 +359,21 @@ def test_continuous_batching_is_refused_where_a_part_was_exchanged(part: str):
         model.generate_batch([[3, 4, 5]], generation_config=settings)
 
 
+def test_whisper_s_times_of_tokens_do_not_fall_back_to_softmax():
+    """Asked for them, `generate` chooses its own eager attention, which stays chosen."""
+    model = make("whisper", attn_implementation="sdpa")
+    replaced = rela.replace_attention(model.get_encoder(), "rela-g")
+    features = torch.zeros(1, 4, 18)
+    with pytest.raises(ValueError, match="return_token_timestamps=True would compute softmax; wanted generate"):
+        model.generate(features, return_token_timestamps=True)
+    assert model.config._attn_implementation == "rela"
+    assert model.generate(features, max_new_tokens=2).shape[0] == 1
+    replaced.undo()
+    with pytest.raises(Exception, match="timestamps") as other:  # of their own: this model has no such tokens
+        model.generate(features, return_token_timestamps=True)
+    assert "rela" not in str(other.value)
+
+
 def test_an_undone_exchange_is_saved_as_what_it_was(tmp_path: Path):
     model = make("t5")
     before, wanted = model.config.to_dict(), run(model)
