@@ -21,6 +21,8 @@ DISTRIBUTED = "DistributedDataParallel"
 """The class of modules that keep the parameters of a model alike in all processes: those it had when it was wrapped."""
 SHARDED = {"FullyShardedDataParallel", "FSDPModule"}
 """Classes of modules that hold parts of their parameters, and gather them before their forward."""
+COMPILED = "OptimizedModule"
+"""The class of what `torch.compile` makes of a module: it calls the module it was given, whatever it holds later."""
 Location = tuple[str, nn.Module, str, nn.MultiheadAttention]
 """An attention of PyTorch inside a model: its whole name, its parent, its name there, itself."""
 # Shared by the old and the new module, so that a handle got from the old removes its hook from both.
@@ -92,6 +94,7 @@ def exchange(module: nn.Module, kind: str | Kind, only: Collection[str] | None, 
         check_not_distributed(module, their_own, exchanged=True)
         return Replacement(new, ("",), kind, added=their_own, put_back=lambda: as_trained(module, new))
     locations = torch_attentions(module, only)
+    check_not_compiled(locations)
     # All are made before the first is put in place, so that an error leaves the model as it was; one attention
     # used in two places stays one.
     hugging_face = any(is_hugging_face(part) for part in module.modules())
@@ -157,6 +160,16 @@ def check_not_distributed(module: nn.Module, added: Collection[nn.Parameter], ex
             raise ValueError(
                 f"module holds a {type(part).__name__}, which would not average the gradients of new norms and "
                 "thresholds over processes; wanted the exchange to come first"
+            )
+
+
+def check_not_compiled(locations: Collection[Location]) -> None:
+    """Refuse attentions that `torch.compile` was given by themselves: what it made of them would go on calling them."""
+    for path, parent, _, child in locations:
+        if COMPILED in {cls.__name__ for cls in type(parent).__mro__}:
+            raise ValueError(
+                f"{path} is a {type(child).__name__} that torch.compile was given, which would go on calling it; "
+                "wanted the exchange to come first"
             )
 
 

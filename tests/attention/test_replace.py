@@ -417,3 +417,27 @@ def test_an_output_projection_of_another_kind_is_refused(out_proj: nn.Module):
     model.self_attn.out_proj = out_proj
     with pytest.raises(ValueError, match=r"self_attn.out_proj is a \w+ with its own forward; wanted a plain torch"):
         rela.replace_attention(model, "softmax")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_attention_that_was_compiled_by_itself_is_refused(whole: bool):
+    """What torch.compile made of it would go on calling it, so softmax would go under the name of ReLA."""
+    compiled = torch.compile(nn.MultiheadAttention(16, 2), backend="eager")
+    model = compiled if whole else nn.Sequential(nn.Linear(16, 16), compiled)
+    before = [id(part) for part in model.modules()]
+    with pytest.raises(ValueError, match=r"_orig_mod is a MultiheadAttention that torch.compile was given"):
+        rela.replace_attention(model)
+    assert [id(part) for part in model.modules()] == before
+
+
+def test_a_model_around_an_attention_may_be_compiled_before():
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    compiled = torch.compile(model, backend="eager")
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        before = compiled(x)
+        replaced = rela.replace_attention(compiled, "relu")
+        assert (compiled(x) - before).abs().max() > 1e-3
+        assert torch.equal(compiled(x), model(x))
+        replaced.undo()
+        torch.testing.assert_close(compiled(x), before)
