@@ -170,9 +170,10 @@ def mask_with_intervals(
     skips = (causal_skip and queries in (1, keys)) if found.causal else allow_is_bidirectional_skip
     if unpadded and unlimited and skips:
         return None
-    mask = dense(found, torch.device(device))
-    if queries < keys:
-        mask = mask.contiguous()  # `generate` asks for this, and would get a copy without the attribute
+    with torch.inference_mode(False):  # a mask of inference mode does not count how often it was changed in place
+        mask = dense(found, torch.device(device))
+        if queries < keys:
+            mask = mask.contiguous()  # `generate` asks for this, and would get a copy without the attribute
     setattr(mask, ATTRIBUTE, found._replace(version=version_of(mask)))
     return mask
 
@@ -201,5 +202,5 @@ def intervals_on(mask: Tensor | None, query: Tensor, key: Tensor) -> Intervals |
 
 
 def version_of(mask: Tensor) -> int:
-    """How often a tensor was changed in place; those of inference mode do not count."""
-    return 0 if mask.is_inference() else mask._version
+    """How often a tensor was changed in place; -1 for one of inference mode, which does not count."""
+    return -1 if mask.is_inference() else mask._version

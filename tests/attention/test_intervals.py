@@ -114,6 +114,24 @@ def test_a_changed_mask_is_not_taken_for_its_intervals():
     assert intervals.intervals_on(written, query, key) is None
 
 
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_a_mask_changed_in_place_is_read_as_it_is_now(context: type):
+    """Tensors of inference mode do not count their changes; a mask is none of them."""
+    model = make("llama")
+    rela.replace_attention(model, "relu")
+    tokens = torch.arange(2, 16).view(2, 7)
+    with context():
+        given = {"config": model.config, "inputs_embeds": model.get_input_embeddings()(tokens)}
+        given |= {"attention_mask": PADDINGS["left"], "past_key_values": None}
+        mask = masking.create_causal_mask(**given)
+        assert hasattr(mask, intervals.ATTRIBUTE)
+        before = model(tokens, attention_mask=mask)[0]
+        mask[:, :, :, :4] = True  # a prefix that all tokens see
+        after = model(tokens, attention_mask=mask)[0]
+        assert (after - before).abs().max() > 1e-4
+        torch.testing.assert_close(after, model(tokens, attention_mask=mask.clone())[0])
+
+
 @pytest.mark.parametrize("family", ["llama", "mistral", "bert", "marian", "t5", "gemma3"])
 def test_models_give_what_they_gave_with_a_dense_mask(family: str, monkeypatch: pytest.MonkeyPatch):
     """Padded on either side, at once: the logits of real tokens, and that the intervals were used."""
