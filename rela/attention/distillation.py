@@ -28,7 +28,7 @@ class AttentionDistillation:
 
         with AttentionDistillation(teacher, student) as distillation:
             with torch.no_grad():
-                teacher(**batch)
+                teacher(**batch)  # use_cache=False for a decoder of transformers
             distillation.loss().backward()
     """
 
@@ -46,7 +46,14 @@ class AttentionDistillation:
         ]
 
     def keep(self, name: str, module: nn.Module, inputs: tuple, options: dict[str, Any], outputs: Any) -> None:
-        """Keep what a teacher's attention was given and gave."""
+        """Keep what a teacher's attention was given and gave.
+
+        Not a cache of `transformers`: it holds the teacher's keys, behind which a student would put its own.
+        """
+        if any(hasattr(value, "get_seq_length") for value in (*inputs, *options.values())):
+            raise ValueError(
+                f"{name} of the teacher was given a cache; wanted a forward of the teacher with use_cache=False"
+            )
         self.calls[name] = inputs, options, outputs[0].detach()
 
     def parameters(self) -> list[nn.Parameter]:

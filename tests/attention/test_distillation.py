@@ -81,3 +81,18 @@ def test_what_does_not_fit_is_refused():
     ):
         distillation.loss()
     assert not any(layer.self_attn._forward_hooks for layer in teacher.layers)
+
+
+def test_a_teacher_with_a_cache_is_refused():
+    """Its keys are there already: a student would look at them, and put its own behind them."""
+    pytest.importorskip("transformers")
+    from tests.attention.hugging_face_models import make
+
+    teacher, tokens = make("llama"), torch.arange(2, 16).view(2, 7)
+    student = copy.deepcopy(teacher)
+    rela.replace_attention(student, "softmax")
+    with AttentionDistillation(teacher, student) as distillation, torch.no_grad():
+        with pytest.raises(ValueError, match=r"self_attn of the teacher was given a cache; wanted .* use_cache=False"):
+            teacher(tokens)
+        teacher(tokens, use_cache=False)
+        assert distillation.loss().item() == pytest.approx(0.0, abs=1e-10)
