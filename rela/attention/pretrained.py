@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -46,9 +47,16 @@ def register_transformers() -> None:
         from transformers.utils import output_capturing
 
         hugging_face.COLLECTOR = output_capturing._active_collector
+    original_init = PreTrainedModel.__init__
     original, original_save = PreTrainedModel.post_init, PreTrainedModel.save_pretrained
     if getattr(original, "exchanges_attention", False):
         return
+
+    @functools.wraps(original_init)
+    def init(model: Any, config: Any, *arguments: Any, **options: Any) -> None:
+        if getattr(config, "rela", None) is not None:
+            keep_chosen_classes(type(model))
+        original_init(model, config, *arguments, **options)
 
     @functools.wraps(original)
     def post_init(model: Any) -> None:
@@ -61,6 +69,7 @@ def register_transformers() -> None:
             return original_save(model, *arguments, **options)
 
     post_init.exchanges_attention = True  # type: ignore[attr-defined]
+    PreTrainedModel.__init__ = init
     PreTrainedModel.post_init, PreTrainedModel.save_pretrained = post_init, save_pretrained
     PreTrainedModel._initialize_weights = initialising_ours(PreTrainedModel._initialize_weights)
     with suppress(ImportError, AttributeError):
@@ -108,6 +117,16 @@ def refusing_token_timestamps(original: Callable[..., Any]) -> Callable[..., Any
         return original(model, *arguments, **options)
 
     return generate
+
+
+def keep_chosen_classes(cls: type) -> None:
+    """Let a model that is built with ours have its own attention where the implementation names a class (GIT's text).
+
+    An exchange leaves such an attention as it is; the class that takes the masks it then gets is the eager one.
+    """
+    for name, classes in vars(sys.modules[cls.__module__]).items():
+        if name.endswith("ATTENTION_CLASSES") and isinstance(classes, dict) and "eager" in classes:
+            classes.setdefault(IMPLEMENTATION, classes["eager"])
 
 
 def is_exchanged(model: Any) -> bool:
@@ -225,7 +244,8 @@ def name_exchanged(model: Any) -> None:
             vars(config).pop("attn_implementation", None)  # another was chosen since
     if not exchanged:
         return
-    known = [getattr(looking[name].config, "rela", None) for name in exchanged]
+    # Those of the model first: a part that was built by itself, as parts are when they are loaded, knows of no other.
+    known = [getattr(config, "rela", None) for config in (model.config, *(looking[name].config for name in exchanged))]
     masks = next((written["masks"] for written in known if written is not None), "boolean")
     whole = exchanged.keys() == looking.keys() and not any(
         isinstance(part, nn.MultiheadAttention) for part in model.modules()

@@ -28,7 +28,7 @@ def run(model: Any) -> torch.Tensor:
     with torch.no_grad():
         if model.config.is_encoder_decoder:
             return model(input_ids=IDS, decoder_input_ids=IDS)[0]
-        pixels = {"pixel_values": torch.ones(2, 3, 8, 8)} if "Siglip" in type(model).__name__ else {}
+        pixels = {"pixel_values": torch.ones(2, 3, 8, 8)} if type(model).__name__ in ("SiglipModel", "GitModel") else {}
         return model(input_ids=IDS, **pixels)[0]
 
 
@@ -48,7 +48,9 @@ def pair() -> torch.nn.Module:
     return transformers.EncoderDecoderModel(encoder=make("bert"), decoder=writer).eval()
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "marian", "t5", "longt5", "pegasus_x", "siglip", "pair"])
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "bert", "marian", "t5", "longt5", "pegasus_x", "siglip", "git", "pair"]
+)
 def test_what_is_loaded_computes_what_was_saved(name: str, tmp_path: Path):
     model = pair() if name == "pair" else make(name)
     replaced = rela.replace_attention(model, "rela-g", threshold="learned")
