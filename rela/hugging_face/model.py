@@ -211,6 +211,15 @@ class RelaForConditionalGeneration(PreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.output = new_embeddings
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """As in `transformers`, which knows of one table and the output."""
+        tied, same = self.config.tied_embeddings, new_num_tokens in (None, self.config.vocab_size)
+        if tied != "all" and not (same and pad_to_multiple_of is None):
+            raise ValueError(f'tied_embeddings are "{tied}", and one of two tables would be resized; wanted "all"')
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         return self.encoder
 

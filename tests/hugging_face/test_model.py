@@ -267,5 +267,26 @@ def test_wrong_inputs_are_named(model: Any):
         model(torch.ones(1, 121, dtype=torch.long), labels=labels()[:1])
 
 
+@pytest.mark.parametrize("tied", ["all", "target", "none"])
+def test_more_words_are_saved_and_loaded_or_refused(tied: str, tmp_path):
+    """Where source and target have tables of their own, only one would be resized."""
+    shape = {"hidden_size": 16, "num_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    model = RelaForConditionalGeneration(RelaConfig(vocab_size=20, **shape, tied_embeddings=tied)).eval()
+    model.resize_token_embeddings(20)
+    given = {"input_ids": torch.arange(4, 9)[None], "decoder_input_ids": torch.arange(1, 5)[None]}
+    if tied != "all":
+        with pytest.raises(ValueError, match=f'tied_embeddings are "{tied}".*wanted "all"'):
+            model.resize_token_embeddings(23)
+        with pytest.raises(ValueError, match="wanted"):
+            model.resize_token_embeddings(pad_to_multiple_of=8)
+        assert model(**given).logits.size(-1) == model.config.vocab_size == 20
+        return
+    model.resize_token_embeddings(23)
+    logits = model(**given).logits
+    assert logits.size(-1) == 23
+    model.save_pretrained(tmp_path)
+    assert torch.equal(RelaForConditionalGeneration.from_pretrained(tmp_path).eval()(**given).logits, logits)
+
+
 def test_hidden_is_in_the_terms_of_the_module():
     assert Hidden(causal=True).arguments(False)["is_causal"]
