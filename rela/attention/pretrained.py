@@ -189,8 +189,11 @@ def exchange_as_configured(model: Any) -> None:
             exchange(model, only=only, **{name: part[name] for name in OPTIONS})
     if saved.get("names") is not None:
         leave_others(model)
-    # What the last exchange wrote is not all, and the model around this one has to know.
-    model.config.rela |= {name: saved[name] for name in (*OPTIONS, *WHICH) if name in saved}
+    # What the last exchange wrote is not all, and the model around this one has to know: also what masks are needed by
+    # attentions that were left in another part of it, which may be built later.
+    written = model.config.rela
+    masks = min(part.get("masks", "boolean") for part in (saved, written))
+    model.config.rela |= {**{name: saved[name] for name in (*OPTIONS, *WHICH) if name in saved}, "masks": masks}
 
 
 def leave_others(model: nn.Module) -> None:

@@ -66,6 +66,22 @@ def test_what_is_loaded_computes_what_was_saved(name: str, tmp_path: Path):
     assert torch.equal(run(type(model).from_pretrained(tmp_path / "second")), wanted)
 
 
+@pytest.mark.parametrize("name", ["bigbird_pegasus", "pegasus_x", "longt5"])
+def test_attentions_that_were_left_get_the_masks_they_add_also_when_loaded(name: str, tmp_path: Path):
+    """Decoders are built, and exchanged, before what is left in the encoder is known of."""
+    model = make(name)
+    rela.replace_attention(model, "softmax")
+    given = {"input_ids": IDS, "decoder_input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+    given["attention_mask"][1, 5:] = 0
+    for _ in range(2):
+        model.save_pretrained(tmp_path)
+        loaded = type(model).from_pretrained(tmp_path).eval()
+        assert loaded.config.rela["masks"] == "additive"
+        with torch.no_grad():
+            torch.testing.assert_close(loaded(**given)[0], make(name)(**given)[0], atol=1e-5, rtol=1e-5)
+        model = loaded
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
