@@ -24,6 +24,7 @@ from rela.attention.hugging_face import (
     attentions,
     configurations,
     is_hugging_face,
+    not_exchanged,
 )
 from rela.attention.kinds import name_of
 from rela.attention.multihead import MultiheadAttention
@@ -247,9 +248,10 @@ def name_exchanged(model: Any) -> None:
             vars(config).pop("attn_implementation", None)  # another was chosen since
     if not exchanged:
         return
-    # Those of the model first: a part that was built by itself, as parts are when they are loaded, knows of no other.
     known = [getattr(config, "rela", None) for config in (model.config, *(looking[name].config for name in exchanged))]
     masks = next((written["masks"] for written in known if written is not None), "boolean")
+    if not_exchanged(model, looking):
+        masks = "additive"  # which a part does not know that was exchanged, or is built when it is loaded, by itself
     whole = exchanged.keys() == looking.keys() and not any(
         isinstance(part, nn.MultiheadAttention) for part in model.modules()
     )
@@ -327,6 +329,8 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
     for part in parts:
         inside = {id(module) for module in part.modules()}
         needed = "additive" if any(id(module) in inside for module in left) else "boolean"
+        if needed == "boolean" and others_add_masks(part):
+            needed = "additive"
         if needed == "boolean" and getattr(part, "_supports_sdpa", False) and not makes_exceptions(part):
             needed = "implied"
         for config in configurations([part]):
@@ -338,6 +342,25 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
         if id(config) not in telling and found.get(id(config)) == "implied":
             found[id(config)] = "boolean"
     return found
+
+
+def others_add_masks(part: Any) -> bool:
+    """Whether attentions outside the interface may lie beside a part of an encoder-decoder and share its configuration.
+
+    So they do in the encoder of BigBird-Pegasus, if its decoder is exchanged alone.
+    """
+    if not getattr(part.config, "is_encoder_decoder", False):
+        return False
+    known = vars(sys.modules[type(part).__module__]).values()
+    names = [names_in(cls) for cls in known if inspect.isclass(cls) and "Attention" in cls.__name__]
+    return any("softmax" in found and "ALL_ATTENTION_FUNCTIONS" not in found for found in names)
+
+
+def names_in(cls: type) -> set[str]:
+    """The names that the methods of a class look up."""
+    return {
+        name for function in vars(cls).values() if inspect.isfunction(function) for name in function.__code__.co_names
+    }
 
 
 def makes_exceptions(model: Any) -> bool:

@@ -82,6 +82,22 @@ def test_attentions_that_were_left_get_the_masks_they_add_also_when_loaded(name:
         model = loaded
 
 
+@pytest.mark.parametrize(("name", "part"), [("bigbird_pegasus", "decoder"), ("git", "image_encoder")])
+def test_attentions_beside_an_exchanged_part_get_the_masks_they_add(name: str, part: str, tmp_path: Path):
+    """The decoder shares its configuration with the encoder; GIT's own says nothing of masks until it is saved."""
+    model = make(name)
+    given = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+    given["attention_mask"][1, 5:] = 0
+    given |= {"decoder_input_ids": IDS} if name != "git" else {"pixel_values": torch.ones(2, 3, 8, 8)}
+    with torch.no_grad():
+        before = model(**given)[0]
+        rela.replace_attention(model.get_decoder() if part == "decoder" else getattr(model, part), "softmax")
+        torch.testing.assert_close(model(**given)[0], before, atol=1e-5, rtol=1e-5)
+        model.save_pretrained(tmp_path)
+        loaded = type(model).from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**given)[0], before, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
