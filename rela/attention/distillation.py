@@ -20,6 +20,21 @@ def attention_names(model: nn.Module) -> list[str]:
     return [*attentions(model), *ours]
 
 
+class Copies:
+    """Copies of tensors, which what follows an attention may change in place (`x += attention(x)`); one of each."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Tensor] = {}
+
+    def of(self, value: Any) -> Any:
+        """A copy of a tensor of numbers; a mask of booleans is the same for all layers, and nobody writes to it."""
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        if id(value) not in self.made:
+            self.made[id(value)] = value.clone()
+        return self.made[id(value)]
+
+
 class AttentionDistillation:
     """The distance of a student's attentions from those of a teacher, each given the input that the teacher's had.
 
@@ -54,7 +69,9 @@ class AttentionDistillation:
             raise ValueError(
                 f"{name} of the teacher was given a cache; wanted a forward of the teacher with use_cache=False"
             )
-        self.calls[name] = inputs, options, outputs[0].detach()
+        copy = Copies()
+        given = {option: copy.of(value) for option, value in options.items()}
+        self.calls[name] = tuple(map(copy.of, inputs)), given, copy.of(outputs[0].detach())
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters of the student's attentions, each once."""

@@ -96,3 +96,24 @@ def test_a_teacher_with_a_cache_is_refused():
             teacher(tokens)
         teacher(tokens, use_cache=False)
         assert distillation.loss().item() == pytest.approx(0.0, abs=1e-10)
+
+
+def test_what_the_teacher_adds_in_place_is_not_learnt():
+    """Neither to an attention's output nor to its input."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = (nn.MultiheadAttention(16, 2, batch_first=True) for _ in range(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + 0
+            y = self.first(x, x, x)[0]
+            y += x
+            y += self.second(y, y, y)[0]
+            return y
+
+    torch.manual_seed(0)
+    teacher = Residual()
+    with AttentionDistillation(teacher, copy.deepcopy(teacher)) as distillation:
+        assert run(teacher, distillation).item() == pytest.approx(0.0, abs=1e-10)
