@@ -60,7 +60,7 @@ class Packing:
         sentence = self.sentence_of(rows).clamp(max=max(self.sentences - 1, 0))
         position = (row - self.cu_seqlens[sentence]).clamp(0, max(dense.size(2) - 1, 0))
         if dense.size(0) == 0 or dense.size(2) == 0:
-            return dense.new_zeros(rows, dense.size(1), dense.size(3))
+            return dense.new_zeros(rows, dense.size(1), dense.size(3)) + dense.sum()  # 0, in the graph of gradients
         return dense.transpose(1, 2)[sentence, position].masked_fill(~inside[:, None, None], 0.0)
 
     def zero_filler(self, packed: Tensor) -> Tensor:

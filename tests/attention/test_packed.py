@@ -152,6 +152,14 @@ def test_no_sentence_at_all():
     assert rela.attend_packed(none, none, none, zero, zero, 0, 0).shape == (0, 2, 4)
 
 
+def test_a_batch_of_filler_alone_can_be_trained_on():
+    """As a process may get it that has no sentence left: every input has a gradient, of zeros."""
+    empty = torch.zeros(1, dtype=torch.int32)
+    inputs = [torch.randn(3, 2, 4, requires_grad=True) for _ in range(3)]
+    rela.attend_packed(*inputs, empty, empty, 0, 0).sum().backward()
+    assert all(torch.equal(x.grad, torch.zeros_like(x)) for x in inputs)
+
+
 @pytest.mark.parametrize("name", ["cu_queries", "cu_keys"])
 def test_cumulative_lengths_of_the_wrong_kind_are_named(name: str):
     """A kernel would read the halves of 64-bit numbers as lengths."""
