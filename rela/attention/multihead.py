@@ -270,6 +270,7 @@ class MultiheadAttention(nn.Module):
             raise ValueError(f"kdim is {self.kdim} and vdim {self.vdim}; wanted one size, since key is also the value")
         inputs = [("query", query, self.embed_dim), ("key", key, self.kdim)]
         check_inputs(inputs, self.some_weight(), (2,))
+        self.recompute_weights()
         q, k, v = self.project_flat(query, key, key)
         if self.centring is not None and not causal:
             k = centre_keys(k, keys, self.centring)
@@ -317,6 +318,7 @@ class MultiheadAttention(nn.Module):
         value = key if value is None else value
         check_inputs([("key", key, self.kdim), ("value", value, self.vdim)], self.some_weight(), (2, 3))
         check_key_and_value(key, value)
+        self.recompute_weights()
         batched = key.dim() == 3
         _, key, value = to_batch(key, key, value, batched, batched and not self.batch_first)
         bias_k, bias_v = self.bias_parts()[1:]
@@ -325,6 +327,12 @@ class MultiheadAttention(nn.Module):
         cache = KVCache(self.split(k, self.num_kv_heads), self.split(v, self.num_kv_heads))
         cache.owner = self
         return cache
+
+    def recompute_weights(self) -> None:
+        """Run what pruning and weight norms of PyTorch have hooked to `forward`: it makes weights of their parameters."""
+        for hook in self._forward_pre_hooks.values():
+            if type(hook).__module__.startswith("torch.nn.utils."):
+                hook(self, ())
 
     def project(
         self,

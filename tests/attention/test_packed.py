@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.utils import prune, weight_norm
 from torch.testing import assert_close
 
 import rela
@@ -167,3 +169,28 @@ def test_cumulative_lengths_of_the_wrong_kind_are_named(name: str):
     lengths = {"cu_queries": cu, "cu_keys": cu} | {name: cu.long()}
     with pytest.raises(ValueError, match=rf"{name} is torch.int64 \[3\]; wanted an int32 tensor"):
         rela.attend_packed(q, q, q, **lengths, max_queries=3, max_keys=3, kind="relu")
+
+
+@pytest.mark.parametrize("hook", ["prune", "weight_norm"])
+def test_weights_that_hooks_make_before_a_forward_are_those_of_the_parameters_as_they_are(hook):
+    module = rela.MultiheadAttention(12, 3, kind="rela-g", batch_first=True, dtype=torch.float64)
+    if hook == "prune":
+        prune.l1_unstructured(module, "in_proj_weight", amount=0.4)
+        parameter = module.in_proj_weight_orig
+    else:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the new one is a parametrisation
+            weight_norm(module, "in_proj_weight")
+        parameter = module.in_proj_weight_v
+    x = torch.randn(1, 5, 12, dtype=torch.float64)
+    ends = torch.tensor([0, 5], dtype=torch.int32)
+    for _ in range(2):  # a step of an optimiser between two calls
+        with torch.no_grad():
+            parameter += torch.randn_like(parameter)
+        packed = module.forward_packed(x[0], x[0], ends, ends, 5, 5)
+        packed.sum().backward()
+        with torch.no_grad():
+            parameter += torch.randn_like(parameter)
+            remembered = module.remember(x)
+        looked = module(x, cache=remembered)[0]
+        assert_close(looked, module(x, x, x)[0])
+        assert_close(module.forward_packed(x[0], x[0], ends, ends, 5, 5), looked[0])
