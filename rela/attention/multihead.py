@@ -329,7 +329,7 @@ class MultiheadAttention(nn.Module):
         return cache
 
     def recompute_weights(self) -> None:
-        """Run what pruning and weight norms of PyTorch have hooked to `forward`: it makes weights of their parameters."""
+        """Run what PyTorch's pruning and weight norms have hooked to `forward`: it makes weights of parameters."""
         for hook in self._forward_pre_hooks.values():
             if type(hook).__module__.startswith("torch.nn.utils."):
                 hook(self, ())
