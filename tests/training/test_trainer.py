@@ -474,6 +474,7 @@ def test_the_first_validation_that_counts_is_the_one_where_keys_are_plain_again(
     plain = trainer(make_config("plain"))
     plain.validate(None)
     assert centred.state.best_loss == plain.state.best_loss  # exactly: no share of the mean is left
+    centred.finish_writing()
     assert best.exists()
 
 
