@@ -30,7 +30,7 @@ from rela.alignment.choose import Aligner
 from rela.alignment.online import OnlineLinks
 from rela.config import Config
 from rela.data.corpus import read_lines
-from rela.data.subwords import train_subwords
+from rela.data.subwords import has_no_break, train_subwords
 from rela.decoding.translate import Translator
 from rela.files import write_text
 from rela.model.transformer import Transformer
@@ -123,13 +123,19 @@ def sides(
 
 
 def agreement(translator: Translator, lines: list[str], options: argparse.Namespace, precision: str) -> dict[str, int]:
-    """How many of the first 300 translations have the links of a forced pass over them."""
-    search = search_options(options, precision)
-    found = translator.translate_nbest(lines[:300], links=OnlineLinks(translator), **search)
+    """How many of the first 300 translations have the links of a forced pass in float32 over the same subwords.
+
+    Search may spell a word by other subwords than the encoder of text; the links of the text's own are not compared.
+    """
+    links, lines = OnlineLinks(translator), lines[:300]
+    found = translator.translate_nbest(lines, links=links, **search_options(options, precision))
     best = [nbest[0] for nbest in found]
-    forced = Aligner(translator).align(lines[:300], [one.text for one in best])
-    equal = sum(set(one.links or ()) == links for one, links in zip(best, forced, strict=True))
-    return {"links compared": len(best), "links equal": equal}
+    sources = [translator.subwords.source.encode(line) for line in lines]
+    equal = sum(
+        one.links == links.read(source, one.tokens, None, line if has_no_break(line) else "")
+        for source, one, line in zip(sources, best, lines, strict=True)
+    )
+    return {"sentences compared": len(best), "sentences with equal links": equal}
 
 
 def search_options(options: argparse.Namespace, precision: str) -> dict[str, float | int | str]:
