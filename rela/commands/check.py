@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rela.decoding.translate import Translator
     from rela.filtering.check import Checker, PairCheck
 
-ENOUGH, MOST_WARNED = 20, 0.9
+LEAST_PAIRS, MOST_WARNED = 20, 0.9
 """Pairs, and the share of them that are bad, beyond which the files are rather swapped or shifted."""
 COLUMNS = ("line", "score", "verdict", "log_prob", "contrast", "null_rate", "no_source", "untranslated", "problem")
 
@@ -139,6 +139,7 @@ def fit(
 
     Without a reverse model, the folder keeps its detector of both.
     """
+    from rela.filtering.calibration import ENOUGH, TRUSTED
     from rela.filtering.calibration import calibrate as run
     from rela.filtering.detector import load_detectors, save_detectors
     from rela.model.folder import ModelFolderError
@@ -153,6 +154,10 @@ def fit(
     for name, detector in detectors.items():
         found = "  ".join(f"{kind} {value:.3f}" for kind, value in detector.auroc.items())
         print(f"{forward.folder} ({name}), {detector.trusted:,} trusted pairs; AUROC on noise kept out: {found}")
+    used = detectors["alone"].trusted
+    if used < ENOUGH:
+        effect = f"about 1 in {used // 5 + 1} good pairs will have the verdict warn, with {TRUSTED:,} pairs 1 in 100"
+        print(f"{forward.folder}: thresholds come from every fifth of {used} pairs: {effect}", file=sys.stderr)
 
 
 def check_on_ray(
@@ -208,7 +213,7 @@ def counted(checks: Iterator[PairCheck], counts: Counter[str]) -> Iterator[PairC
 
 def ask_about_files(counts: Counter[str], files: tuple[Path, Path], languages: tuple[str, str]) -> None:
     """A question on stderr if nearly all pairs are bad, as they are if the files are swapped or a line is missing."""
-    if counts["judged"] >= ENOUGH and counts["warn"] > MOST_WARNED * counts["judged"]:
+    if counts["judged"] >= LEAST_PAIRS and counts["warn"] > MOST_WARNED * counts["judged"]:
         found = f"{counts['warn']:,} of {counts['judged']:,} pairs are worse than 99 % of trusted pairs"
         text = f"is {files[0]} in {languages[0]}, and {files[1]} line by line its translation in {languages[1]}?"
         print(f"{found}: {text}", file=sys.stderr)

@@ -12,6 +12,7 @@ from rela.commands.outputs import check_outputs, check_outside
 from rela.terminal import progress_bars
 
 if TYPE_CHECKING:
+    from rela.filtering.combined_scorer import CombinedScorer
     from rela.filtering.score_store import ScoreStore
 
 
@@ -98,9 +99,10 @@ def score_pairs(
 
     with join_processes(device) as processes, progress_bars() as progress:
         forward, *backward = (Translator.load(model, str(processes.device)) for model in models)
+        scorer = CombinedScorer(forward, *backward) if combined else forward
         score = score_corpus if on is None else partial(score_on_ray, on=on, workers=workers, device=device)
         store = score(
-            CombinedScorer(forward, *backward) if combined else forward,
+            scorer,
             *files,
             folder,
             rank=processes.rank,
@@ -108,4 +110,20 @@ def score_pairs(
             progress=progress if processes.first else None,
         )
         processes.wait()
-    return store if processes.first else None
+    if not processes.first:
+        return None
+    if isinstance(scorer, CombinedScorer):
+        ask_about_scores(scorer, store, files)
+    return store
+
+
+def ask_about_scores(scorer: CombinedScorer, store: ScoreStore, files: tuple[Path, Path]) -> None:
+    """The question of `rela check` where nearly all pairs are bad, as they are if the files are swapped."""
+    from collections import Counter
+
+    from rela.commands.check import ask_about_files
+
+    scores = store.read()
+    good = scores["score"][scores["problem"] == 0]
+    warned = int((good > scorer.detector.thresholds["warn"]).sum())
+    ask_about_files(Counter(judged=len(good), warn=warned), files, scorer.forward.languages)

@@ -22,6 +22,7 @@ from rela.filtering.detector import (
     Detector,
     features_of,
     names_of,
+    problem_of,
     scorable,
     view_both,
 )
@@ -39,6 +40,8 @@ WINDOW = 512
 """Pairs that are looked at together."""
 TRUSTED = 1000
 """Trusted pairs a detector is fitted on, unless told otherwise."""
+ENOUGH = 250
+"""Trusted pairs; with fewer, more than 2 % of good pairs are worse than all that were kept out of the fit."""
 FALSE_ALARMS = {"notice": 0.05, "warn": 0.01}
 """Share of trusted pairs, or of their words, above a threshold."""
 
@@ -61,6 +64,8 @@ def calibrate(
     check_opposite(forward, backward)
     if domain not in DOMAINS:
         raise ValueError(f"domain is {domain!r}; wanted one of {', '.join(DOMAINS)}")
+    if reference is not None and (problem := problem_of(forward, backward, reference)):
+        raise ValueError(f"the reference is {problem}; wanted a sentence of each language")
     aligner = shared_aligner(forward, backward)
     pairs = [pair for pair in pairs if scorable(forward, backward, pair)]
     if len(pairs) < 20:

@@ -79,6 +79,7 @@ def test_check_says_if_there_was_no_aligner_at_the_calibration(lab, tmp_path, ca
     there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
     both = ("--reverse", tmp_path / "back")
     run("check", tmp_path / "there", lab / "trusted.en", lab / "trusted.de", *both, "--calibrate")
+    capsys.readouterr()
     run("check", tmp_path / "there", lab / "test.en", lab / "test.de", *both)
     assert capsys.readouterr().err == ""
     save_joint(tiny_joint(there, back))
@@ -118,6 +119,36 @@ def test_check_says_if_nearly_all_pairs_are_bad(lab, tmp_path, capsys):
     output, error = capsys.readouterr()
     assert (output.count("warn"), error) == (6, "")  # too few to say so
     assert "6 of them are worse" in (tmp_path / "page.html").read_text()
+
+
+def test_filter_says_if_nearly_all_pairs_are_bad(lab, tmp_path, capsys):
+    shutil.copytree(lab / "there", tmp_path / "there")
+    files = (lab / "trusted.en", lab / "trusted.de")
+    run("check", tmp_path / "there", *files, "--calibrate")
+    values = json.loads((tmp_path / "there" / DETECTOR).read_text())
+    for limit, said in ((2.0, False), (-1.0, True)):
+        values["alone"]["thresholds"]["warn"] = limit
+        (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
+        for by, named in (("score", said), ("null-rate", False)):
+            capsys.readouterr()
+            run("filter", tmp_path / "there", *files, "--by", by, "--out", tmp_path / f"{by}{limit}.tsv")
+            assert ("24 of 24 pairs are worse than 99 % of trusted pairs: is" in capsys.readouterr().err) == named
+
+
+def test_calibrate_says_if_trusted_pairs_are_too_few_for_thresholds(lab, tmp_path, capsys, monkeypatch):
+    shutil.copytree(lab / "there", tmp_path / "there")
+    for enough, said in ((25, True), (24, False)):
+        monkeypatch.setattr("rela.filtering.calibration.ENOUGH", enough)
+        run("check", tmp_path / "there", lab / "trusted.en", lab / "trusted.de", "--calibrate")
+        assert ("every fifth of 24 pairs: about 1 in 5 good pairs" in capsys.readouterr().err) == said
+
+
+def test_calibrate_refuses_a_reference_that_the_model_cannot_read(lab, tmp_path, capsys):
+    tiny_folder(tmp_path / "there")
+    command = ("check", tmp_path / "there", lab / "trusted.en", lab / "trusted.de", "--calibrate", "--reference")
+    assert "the reference is empty" in refused(capsys, *command, "The cook sleeps .", " ")
+    assert "the reference is too long" in refused(capsys, *command, "the " * 200, "Der Koch schläft .")
+    assert not (tmp_path / "there" / DETECTOR).exists()
 
 
 def test_check_refuses(lab, tmp_path, capsys):
