@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MOST_DRAWS = 1_000_000
 """Of a bootstrap."""
+FEW_PAIRS = 20
+"""With fewer pairs heads that are far from the best may agree most."""
 
 
 def align(
@@ -99,6 +101,7 @@ def align(
     back = None if reverse is None else load_model(reverse, device)
     check_opposite(there, back)
     if dev_source and dev_target and dev_gold:
+        check_choices_writable(one for one in (there, back) if one is not None)
         gold = read_links(dev_gold, gold_one_based, gold_flipped)
         pairs = text_pairs(dev_source, dev_target, None)
         remember_choice(there, choose(there, pairs, gold, tokenised), sys.stderr)
@@ -112,6 +115,8 @@ def align(
         if back is None and joint_file(there) is not None:
             raise ValueError(f"{model} has a trained aligner of two models; wanted --reverse MODEL too")
         raise ValueError(f"{model} has no trained aligner{which}; run rela fit-aligner --train")
+    if trained is None and aligner is None and choice is None and not any(dev):
+        say_if_one_has_an_aligner(there, back)
     if on is not None:
         from rela.commands.ray_jobs import align_on_ray
 
@@ -126,6 +131,26 @@ def align(
             found = align_corpus(forward, with_choice(forward, backward, stream), backward, symmetrise)
         for links in found:
             write(pharaoh(links))
+
+
+def check_choices_writable(translators: Iterable[Translator]) -> None:
+    """Refuse, before any work, model folders of which one cannot keep its choice of heads."""
+    from rela.alignment.choose import CHOICE
+
+    for translator in translators:
+        assert translator.folder is not None
+        check_writable(translator.folder / CHOICE)
+
+
+def say_if_one_has_an_aligner(forward: Translator, backward: Translator | None) -> None:
+    """A line on stderr where one of two folders has a trained aligner of both and the other has lost its own."""
+    from rela.alignment.joint import JOINT
+
+    folders = [one.folder for one in (forward, backward) if one is not None and one.folder is not None]
+    having = [folder for folder in folders if (folder / JOINT).exists()]
+    if len(folders) == 2 and len(having) == 1:
+        (lacking,) = {*folders} - {*having}
+        print(f"{having[0]} has a trained aligner, {lacking} has none: links are those of the heads", file=sys.stderr)
 
 
 def remember_choice(translator: Translator, choice: AlignmentChoice, stream: TextIO) -> None:
@@ -210,10 +235,10 @@ def fit_aligner(
     both models' folders get their choice.
     Example: `rela fit-aligner runs/en-de/model valid.en valid.de --reverse runs/de-en/model`
     """
-    from itertools import tee
+    from itertools import islice, tee
 
     from rela.alignment.agreement import choose_alone, choose_together
-    from rela.alignment.choose import CHOICE, Aligner
+    from rela.alignment.choose import Aligner
 
     if (train_pairs is not None or steps is not None) and not train:
         raise ValueError("--train-pairs and --steps are about a trained aligner; give --train too")
@@ -222,16 +247,18 @@ def fit_aligner(
             raise ValueError(f"{name} is {value}; wanted at least 1")
     folders = [model] if reverse is None else [model, reverse]
     translators = [load_model(folder, device) for folder in folders]
-    for translator in translators:
-        assert translator.folder is not None
-        check_writable(translator.folder / CHOICE)
-    stream, again = tee(paired_lines(source, target))  # read once: it may come from a pipe
+    check_choices_writable(translators)
+    stream, counted, again = tee(paired_lines(source, target), 3)  # read once: it may come from a pipe
     if reverse is None:
         choices = [choose_alone(translators[0], stream, tokenised, pairs)]
     else:
         choices = list(choose_together(translators[0], translators[1], stream, tokenised, pairs))
     for translator, choice in zip(translators, choices, strict=True):
         remember_choice(translator, choice, sys.stdout)
+    count = sum(1 for _ in islice(counted, min(pairs, FEW_PAIRS)))
+    if count < FEW_PAIRS:
+        text = f"heads that agree most on {count} pair{'s' * (count > 1)} may be far from the best"
+        print(f"{text}; give {FEW_PAIRS} or more", file=sys.stderr)
     if train:
         aligners = [Aligner(one, choice, tokenised) for one, choice in zip(translators, choices, strict=True)]
         train_aligner(aligners, again, train_pairs, steps)

@@ -2,11 +2,14 @@
 
 import io
 import json
+import os
 
 import pytest
 
+from rela.alignment.joint import JOINT, save_joint
+from rela.toy import generate, write_corpus
 from tests.commands.running import refused, run
-from tests.tiny_models import BACK, tiny_folder
+from tests.tiny_models import BACK, tiny_folder, tiny_joint
 
 
 def test_align_then_aer(lab, tmp_path, capsys):
@@ -80,6 +83,7 @@ def test_a_trained_aligner_of_two_models_is_used_with_both(tmp_path, lab, capsys
     both = (tmp_path / "there", *files, "--reverse", tmp_path / "back")
     run("fit-aligner", *both)
     choices = [(tmp_path / name / "alignment.json").read_text() for name in ("there", "back")]
+    capsys.readouterr()
     assert "no trained aligner with the reverse model" in refused(capsys, "align", *both, "--aligner", "fitted")
     capsys.readouterr()
     run("fit-aligner", *both, "--train", "--steps", 2)
@@ -105,6 +109,40 @@ def test_a_trained_aligner_of_two_models_is_used_with_both(tmp_path, lab, capsys
     run("fit-aligner", tmp_path / "third", files[1], files[0], "--reverse", tmp_path / "there", "--train", "--steps", 2)
     capsys.readouterr()
     assert "are not of one training" in refused(capsys, "align", *both)
+
+
+def test_align_says_if_one_of_two_folders_has_lost_the_trained_aligner(tmp_path, lab, capsys):
+    there, back = tiny_folder(tmp_path / "there"), tiny_folder(tmp_path / "back", seed=2, languages=BACK)
+    both = (tmp_path / "there", lab / "test.en", lab / "test.de", "--reverse", tmp_path / "back")
+    run("fit-aligner", *both)
+    save_joint(tiny_joint(there, back))
+    (tmp_path / "there" / JOINT).unlink()
+    for more, said in (((), True), (("--aligner", "heads"), False), (("--layer", 1), False)):
+        capsys.readouterr()
+        run("align", *both, *more)
+        assert ("there has none: links are those of the heads" in capsys.readouterr().err) == said
+
+
+def test_fit_aligner_says_if_there_are_few_pairs(tmp_path, capsys):
+    tiny_folder(tmp_path / "model")
+    write_corpus(tmp_path, {"text": generate(20, seed=5)})
+    for more, said in (((), ""), (("--pairs", 1), "on 1 pair may be"), (("--pairs", 19), "on 19 pairs may be")):
+        run("fit-aligner", tmp_path / "model", tmp_path / "text.en", tmp_path / "text.de", *more)
+        error = capsys.readouterr().err
+        assert said in error
+        assert bool(error) == bool(said)
+
+
+def test_a_choice_by_gold_links_is_kept_for_both_models_or_for_none(tmp_path, lab, capsys, monkeypatch):
+    for name, seed, languages in (("there", 1, ("en", "de")), ("back", 2, BACK)):
+        tiny_folder(tmp_path / name, seed=seed, languages=languages)
+    closed, access = (str(tmp_path / "back"), os.W_OK), os.access  # as for a user who is not root
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: (str(path), mode) != closed and access(path, mode))
+    files = (lab / "test.en", lab / "test.de")
+    dev = ("--dev-source", files[0], "--dev-target", files[1], "--dev-gold", lab / "test.align")
+    error = refused(capsys, "align", tmp_path / "there", *files, "--reverse", tmp_path / "back", *dev)
+    assert "back/alignment.json: Permission denied" in error
+    assert not (tmp_path / "there" / "alignment.json").exists()
 
 
 def test_an_aligner_learns_from_a_pipe_what_it_learns_from_files(tmp_path, lab, capsys, monkeypatch):
