@@ -115,6 +115,8 @@ def raw_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[int, byt
     """
     if str(source) == str(target) == "-":
         for number, raw in raw_lines("-"):
+            if number == 1:
+                check_columns(raw)
             left, _, right = (None, b"", None) if raw is None else raw.partition(b"\t")
             yield number, left, right
         return
@@ -133,6 +135,13 @@ def raw_pairs(source: str | Path, target: str | Path) -> Iterator[tuple[int, byt
             lengths = (longer, number - 1) if right_line is None else (number - 1, longer)
             raise CorpusError(f"unequal line counts: {source} has {lengths[0]}, {target} has {lengths[1]}")
         yield left_line[0], left_line[1], right_line[1]
+
+
+def check_columns(first: bytes | None) -> None:
+    """Refuse pairs from the standard input whose first line has not two columns; a later one may have a stray tab."""
+    if first is not None and first.strip() and (count := first.count(b"\t") + 1) != 2:
+        found = "one column" if count == 1 else f"{count} columns"
+        raise CorpusError(f"the standard input, line 1: {found} separated by tabs; wanted two, source and target")
 
 
 def raw_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:

@@ -123,6 +123,22 @@ def test_standard_input_as_lines_and_as_tab_separated_pairs(write, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("data", "named"),
+    [(b"a\tA\t0.9\nb\tB\t0.8\n", "3 columns"), (b"no tab\na\tA\n", "one column"), (b"\ta\tA\n", "3 columns")],
+)
+def test_pairs_from_standard_input_with_other_columns_are_refused(data: bytes, named: str, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with pytest.raises(CorpusError, match=f"line 1: {named} separated by tabs; wanted two"):
+        list(read_pairs("-", "-"))
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\na\tA\n", b"a\tA", b"\tA\n"])
+def test_the_first_line_of_standard_input_may_be_empty(data: bytes, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert list(read_pairs("-", "-")) == [("a", "A")] * data.count(b"a")
+
+
+@pytest.mark.parametrize(
     ("source", "target", "empty"),
     [("a", "b", False), ("", "b", True), ("a", "", True), ("", "", True), (" \t", "b", True), ("a", "\u3000\n", True)],
 )
