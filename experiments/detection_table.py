@@ -77,6 +77,9 @@ def rows_of(what: str, values: dict[str, NDArray[np.float64]], bad: NDArray[np.b
 
 def labelled_rows(checker: Checker, path: Path, bad: Sequence[str], resamples: int) -> list[dict[str, Any]]:
     table = read_labelled(path)
+    for column in sorted({column for text in bad for column in text.partition("=")[2].split(",")}):
+        if other := {str(row.get(column)) for row in table} - {"0", "1"}:
+            raise SystemExit(f"{path} has {min(other)!r} in the column {column!r}; wanted 0 and 1")
     checks = list(checker.check((row["source"], row["translation"]) for row in table))
     values = badness(checks)
     rows = []
@@ -112,6 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
+    if (options.source is None) != (options.target is None):
+        parser.error("--source and --target go together")
+    if not (options.labelled or options.source):
+        parser.error("there is nothing to judge; wanted --labelled, or --source and --target")
 
     reverse = None if options.reverse is None else Translator.load(options.reverse, options.device)
     checker = Checker(Translator.load(options.forward, options.device), reverse)
