@@ -144,10 +144,11 @@ def check_choices_writable(translators: Iterable[Translator]) -> None:
 
 def say_if_one_has_an_aligner(forward: Translator, backward: Translator | None) -> None:
     """A line on stderr where one of two folders has a trained aligner of both and the other has lost its own."""
-    from rela.alignment.joint import JOINT
+    from rela.alignment.joint import joint_file
 
-    folders = [one.folder for one in (forward, backward) if one is not None and one.folder is not None]
-    having = [folder for folder in folders if (folder / JOINT).exists()]
+    both = [one for one in (forward, backward) if one is not None and one.folder is not None]
+    having = [one.folder for one in both if joint_file(one) is not None]
+    folders = [one.folder for one in both]
     if len(folders) == 2 and len(having) == 1:
         (lacking,) = {*folders} - {*having}
         print(f"{having[0]} has a trained aligner, {lacking} has none: links are those of the heads", file=sys.stderr)
