@@ -80,6 +80,7 @@ def test_asked_to_stop_a_run_saves_says_so_and_can_be_resumed(make_config, comma
     log = Path(config.train.directory) / "log.jsonl"
     wait_for(log, process)
     while len(log.read_text().splitlines()) < 2:
+        assert process.poll() is None, process.communicate()
         time.sleep(0.002)
     process.send_signal(number)
     output, errors = process.communicate(timeout=120)
