@@ -13,13 +13,14 @@ from typing import Any
 class Background:
     """A call that runs in its own thread; `result` waits for it and raises what it raised.
 
-    The thread is a daemon: one that waits for a line of input never keeps the program from ending.
+    The thread is a daemon unless told otherwise: one that waits for a line of input never keeps the program from
+    ending.
     """
 
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, function: Callable[..., Any], *arguments: Any, daemon: bool = True) -> None:
         self.value: Any = None
         self.error: BaseException | None = None
-        self.thread = threading.Thread(target=self.run, args=(function, *arguments), daemon=True)
+        self.thread = threading.Thread(target=self.run, args=(function, *arguments), daemon=daemon)
         self.thread.start()
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> None:

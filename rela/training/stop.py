@@ -10,7 +10,10 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether the run has been asked to stop after its current step; a second signal ends it at once."""
+    """Whether the run has been asked to stop after its current step.
+
+    A second signal ends it within the step, as soon as a checkpoint that is being written is complete.
+    """
 
     def __init__(self) -> None:
         self.asked = False

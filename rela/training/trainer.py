@@ -153,7 +153,8 @@ class Trainer:
             if not self.stop.asked:
                 self.write_finished(finished)
         finally:
-            self.writer.wait()
+            if (failure := self.writer.wait()) is not None:  # beside another error, which ends the run
+                warnings.warn(str(failure), stacklevel=2)
             if log is not None:
                 log.close()
         if self.stop.asked:

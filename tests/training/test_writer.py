@@ -110,11 +110,32 @@ def test_a_run_that_fails_leaves_the_checkpoint_whole_that_it_was_writing(make_c
     assert train(with_train(config, steps=4), quiet=True).is_dir()
 
 
-def test_an_error_is_told_once_and_the_writer_works_again():
+def test_a_run_that_fails_says_also_what_could_not_be_written(make_config, monkeypatch):
+    def full(self, progress, *rest):
+        raise CheckpointError("no room for a checkpoint")
+
+    def fail(self, step, nll):
+        if step == 6:
+            raise RuntimeError("training has failed")
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    monkeypatch.setattr(Watchdog, "check", fail)
+    with (
+        pytest.warns(UserWarning, match="no room for a checkpoint"),
+        pytest.raises(RuntimeError, match="training has failed"),
+    ):
+        train(make_config(), quiet=True)
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, BaseException])  # extensions in Rust panic with the second
+def test_an_error_is_told_once_and_the_writer_works_again(kind):
+    def fail():
+        raise kind
+
     writer, written = BackgroundWriter(), []
     assert writer.wait() is None
-    writer.start(lambda: 1 / 0)
-    assert isinstance(writer.wait(), ZeroDivisionError)
+    writer.start(fail)
+    assert isinstance(writer.wait(), kind)
     assert writer.wait() is None
     writer.start(lambda: written.append(1))
     with pytest.raises(RuntimeError, match="was not waited for"):
