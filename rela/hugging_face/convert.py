@@ -166,7 +166,7 @@ def generation_config(config: Config) -> GenerationConfig:
         suppress_tokens=[PAD, BOS, UNK],
         num_beams=config.decode.beam,
         length_penalty=config.decode.length_penalty if config.decode.beam > 1 else None,  # refused beside greedy search
-        max_new_tokens=config.model.max_length - 1,
+        max_new_tokens=config.model.max_length,  # with </s>, which is not read
         min_new_tokens=config.decode.min_length or None,
         no_repeat_ngram_size=config.decode.no_repeat_ngram or None,
     )

@@ -39,7 +39,7 @@ class TranslationPipeline(Pipeline):
             pieces = inputs["attention_mask"].sum(-1).max().item() - 1  # without </s>
             shortest = decode.get("min_length", 0)  # which older versions did not write
             given = decode["max_length_ratio"], decode["max_length_extra"], shortest
-            most = self.model.config.max_position_embeddings - 2
+            most = self.model.config.max_position_embeddings - 1
             options["max_new_tokens"] = longest_translation(pieces, *given, most) + 1  # with </s>
         return {"ids": self.model.generate(**inputs, **options)}
 

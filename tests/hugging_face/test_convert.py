@@ -157,7 +157,7 @@ def test_damaged_weights_pickles_and_foreign_subwords_are_refused(folders: tuple
 
 def test_search_never_writes_what_ours_does_not():
     config = generation_config(tiny_translator().config)
-    assert (config.suppress_tokens, config.max_new_tokens) == ([0, 1, 3], 119)
+    assert (config.suppress_tokens, config.max_new_tokens) == ([0, 1, 3], 120)
 
 
 def test_separate_vocabularies_are_refused(tmp_path: Path):

@@ -48,9 +48,15 @@ def test_texts_are_translated(folder: Path):
     check(TranslationPipeline(model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)))
 
 
-def test_translations_are_held_to_what_the_config_says(tmp_path: Path):
-    """A least length that is above the greatest one, and no pair of subwords twice."""
-    decode = DecodeConfig(beam=1, min_length=30, no_repeat_ngram=2, max_length_ratio=0.1, max_length_extra=0)
+@pytest.mark.parametrize(
+    "decode",
+    [
+        DecodeConfig(beam=1, min_length=30, no_repeat_ngram=2, max_length_ratio=0.1, max_length_extra=0),
+        DecodeConfig(beam=2, min_length=119, max_length_extra=200),
+    ],
+)
+def test_translations_are_held_to_what_the_config_says(decode: DecodeConfig, tmp_path: Path):
+    """A least length that is above the greatest one, and no pair of subwords twice; as long as positions allow."""
     plain = tiny_translator()
     Translator(plain.model, plain.subwords, replace(plain.config, decode=decode), "cpu").save(tmp_path / "ours")
     theirs = to_hugging_face(tmp_path / "ours", tmp_path / "theirs")
