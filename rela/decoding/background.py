@@ -20,6 +20,7 @@ class Background:
     def __init__(self, function: Callable[..., Any], *arguments: Any, daemon: bool = True) -> None:
         self.value: Any = None
         self.error: BaseException | None = None
+        self.over = threading.Event()
         self.thread = threading.Thread(target=self.run, args=(function, *arguments), daemon=daemon)
         self.thread.start()
 
@@ -28,15 +29,21 @@ class Background:
             self.value = function(*arguments)
         except BaseException as error:
             self.error = error
+        finally:
+            self.over.set()
 
     @property
     def is_ready(self) -> bool:
         """Whether `result` would neither wait nor raise."""
-        return not self.thread.is_alive() and self.error is None
+        return self.over.is_set() and self.error is None
+
+    def wait(self) -> None:
+        """Wait for the end of the call; again, if Ctrl-C has ended the waiting."""
+        self.over.wait()  # before Python 3.13, a join that Ctrl-C ends takes the thread for one that has ended
 
     def result(self) -> Any:
         """What the function returned, waited for; what it raised is raised here."""
-        self.thread.join()
+        self.wait()
         if self.error is not None:
             raise self.error
         return self.value

@@ -25,7 +25,7 @@ class BackgroundWriter:
         """Wait until all is written; what went wrong, which is told once."""
         if self._writing is None:
             return None
-        self._writing.thread.join()
+        self._writing.wait()
         error, self._writing = self._writing.error, None
         return error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +26,24 @@ def test_a_result_is_waited_for_and_an_error_is_raised():
     with pytest.raises(ZeroDivisionError):
         broken.result()
     assert not broken.is_ready
+
+
+def test_a_call_is_waited_for_again_after_the_waiting_was_interrupted():
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    allowed = threading.Event()
+    call = Background(lambda: allowed.wait(60))
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(KeyboardInterrupt):
+            call.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not call.is_ready
+    threading.Timer(0.1, allowed.set).start()
+    assert call.result()
 
 
 def test_a_closed_lock_waits_for_the_piece_that_runs_and_lets_no_other_begin():

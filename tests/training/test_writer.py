@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -125,6 +128,25 @@ def test_a_run_that_fails_says_also_what_could_not_be_written(make_config, monke
         pytest.raises(RuntimeError, match="training has failed"),
     ):
         train(make_config(), quiet=True)
+
+
+def test_two_signals_while_the_last_checkpoint_is_written_leave_it_whole(make_config, monkeypatch):
+    save = Checkpoints.save
+
+    def interrupted(self, progress, *rest):
+        for _ in range(2 if progress["step"] == 12 else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)  # until the first has been seen, and a run that does not wait has ended
+        return save(self, progress, *rest)
+
+    config = make_config()
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, quiet=True)
+    assert checkpoint(config, 12).is_dir()
+    assert not leftovers(config)
+    assert train(config, quiet=True).is_dir()
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, BaseException])  # extensions in Rust panic with the second
