@@ -103,9 +103,9 @@ def refusing_ours(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def refusing_token_timestamps(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Whisper's `generate`, which must not be asked when an exchanged model said each token.
+    """Whisper's `generate`, which refuses `return_token_timestamps` for an exchanged model.
 
-    For that it chooses its own eager attention, which then stays chosen.
+    It would choose its own eager attention for them, in this call and all later ones.
     """
 
     @functools.wraps(original)
@@ -121,9 +121,10 @@ def refusing_token_timestamps(original: Callable[..., Any]) -> Callable[..., Any
 
 
 def keep_chosen_classes(cls: type) -> None:
-    """Let a model that is built with ours have its own attention where the implementation names a class (GIT's text).
+    """Let a model be built from an exchanged configuration where it looks up a class by the implementation's name.
 
-    An exchange leaves such an attention as it is; the class that takes the masks it then gets is the eager one.
+    So does GIT for its text. An exchange leaves such an attention as it is, so it is the model's own eager one, which
+    takes the masks that it then gets.
     """
     for name, classes in vars(sys.modules[cls.__module__]).items():
         if name.endswith("ATTENTION_CLASSES") and isinstance(classes, dict) and "eager" in classes:
@@ -345,9 +346,10 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
 
 
 def others_add_masks(part: Any) -> bool:
-    """Whether attentions outside the interface may lie beside a part of an encoder-decoder and share its configuration.
+    """Whether the other half of an encoder-decoder may have attentions that add the masks of this part to their scores.
 
-    So they do in the encoder of BigBird-Pegasus, if its decoder is exchanged alone.
+    They compute softmax themselves, without `ALL_ATTENTION_FUNCTIONS`, as the encoder of BigBird-Pegasus does: the two
+    halves share a configuration, so the masks that an exchange of the decoder alone asks for reach the encoder, too.
     """
     if not getattr(part.config, "is_encoder_decoder", False):
         return False

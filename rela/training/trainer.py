@@ -466,7 +466,7 @@ class Trainer:
     def write_checkpoint(
         self, progress: dict[str, Any], weights: dict[str, Tensor], optimiser: dict[str, Tensor] | Path
     ) -> None:
-        """Write a checkpoint of what does not change any more; parts of the optimiser go, if they cannot be kept."""
+        """Write a checkpoint of copies, in the writer's thread; if that fails, remove the optimiser's parts on disk."""
         try:
             self.checkpoints.save(progress, self.config, weights, optimiser, self.subwords.model)
         except CheckpointError:

@@ -103,36 +103,44 @@ def test_calibrating_one_model_alone_keeps_what_was_fitted_for_both(lab, tmp_pat
     capsys.readouterr()
 
 
-def test_check_says_if_nearly_all_pairs_are_bad(lab, tmp_path, capsys):
-    """As they are if the sides are swapped, or if a line is missing on one side."""
+ALL_BAD = "24 of 24 pairs are worse than 99 % of trusted pairs: is"
+
+
+@pytest.fixture
+def warning_above(lab, tmp_path):
+    """Sets the threshold beyond which the calibrated model in tmp_path warns."""
     shutil.copytree(lab / "there", tmp_path / "there")
-    files = (lab / "trusted.en", lab / "trusted.de")
-    run("check", tmp_path / "there", *files, "--calibrate")
+    run("check", tmp_path / "there", lab / "trusted.en", lab / "trusted.de", "--calibrate")
     values = json.loads((tmp_path / "there" / DETECTOR).read_text())
-    for limit, said in ((2.0, False), (-1.0, True)):
+
+    def set_to(limit: float) -> None:
         values["alone"]["thresholds"]["warn"] = limit
         (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
+
+    return set_to
+
+
+def test_check_says_if_nearly_all_pairs_are_bad(lab, tmp_path, warning_above, capsys):
+    """As they are if the sides are swapped, or if a line is missing on one side."""
+    for limit, said in ((2.0, False), (-1.0, True)):
+        warning_above(limit)
         capsys.readouterr()
-        run("check", tmp_path / "there", *files)
-        assert ("24 of 24 pairs are worse than 99 % of trusted pairs: is" in capsys.readouterr().err) == said
+        run("check", tmp_path / "there", lab / "trusted.en", lab / "trusted.de")
+        assert (ALL_BAD in capsys.readouterr().err) == said
     run("check", tmp_path / "there", lab / "test.en", lab / "test.de", "--page", tmp_path / "page.html")
     output, error = capsys.readouterr()
     assert (output.count("warn"), error) == (6, "")  # too few to say so
     assert "6 of them are worse" in (tmp_path / "page.html").read_text()
 
 
-def test_filter_says_if_nearly_all_pairs_are_bad(lab, tmp_path, capsys):
-    shutil.copytree(lab / "there", tmp_path / "there")
+def test_filter_says_if_nearly_all_pairs_are_bad(lab, tmp_path, warning_above, capsys):
     files = (lab / "trusted.en", lab / "trusted.de")
-    run("check", tmp_path / "there", *files, "--calibrate")
-    values = json.loads((tmp_path / "there" / DETECTOR).read_text())
     for limit, said in ((2.0, False), (-1.0, True)):
-        values["alone"]["thresholds"]["warn"] = limit
-        (tmp_path / "there" / DETECTOR).write_text(json.dumps(values))
+        warning_above(limit)
         for by, named in (("score", said), ("null-rate", False)):
             capsys.readouterr()
             run("filter", tmp_path / "there", *files, "--by", by, "--out", tmp_path / f"{by}{limit}.tsv")
-            assert ("24 of 24 pairs are worse than 99 % of trusted pairs: is" in capsys.readouterr().err) == named
+            assert (ALL_BAD in capsys.readouterr().err) == named
 
 
 def test_calibrate_says_if_trusted_pairs_are_too_few_for_thresholds(lab, tmp_path, capsys, monkeypatch):
