@@ -20,7 +20,9 @@ class Background:
     def __init__(self, function: Callable[..., Any], *arguments: Any, daemon: bool = True) -> None:
         self.value: Any = None
         self.error: BaseException | None = None
-        self.over = threading.Event()
+        self.over = False
+        self.running = threading.Lock()
+        self.running.acquire()
         self.thread = threading.Thread(target=self.run, args=(function, *arguments), daemon=daemon)
         self.thread.start()
 
@@ -30,16 +32,20 @@ class Background:
         except BaseException as error:
             self.error = error
         finally:
-            self.over.set()
+            self.over = True
+            self.running.release()
 
     @property
     def is_ready(self) -> bool:
         """Whether `result` would neither wait nor raise."""
-        return self.over.is_set() and self.error is None
+        return self.over and self.error is None
 
     def wait(self) -> None:
         """Wait for the end of the call; again, if Ctrl-C has ended the waiting."""
-        self.over.wait()  # before Python 3.13, a join that Ctrl-C ends takes the thread for one that has ended
+        # Before Python 3.13, a join that Ctrl-C ends takes the thread for one that has ended; Event.wait may raise.
+        while not self.over:
+            with self.running:
+                pass
 
     def result(self) -> Any:
         """What the function returned, waited for; what it raised is raised here."""

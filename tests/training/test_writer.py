@@ -166,6 +166,38 @@ def test_an_error_is_told_once_and_the_writer_works_again(kind):
     assert written == [1]
 
 
+def test_ctrl_c_while_waiting_leaves_the_writing_to_be_waited_for():
+    """Any number of times, as fast as it can come."""
+    writer, written, interrupted, over = BackgroundWriter(), [], 0, threading.Event()
+
+    def write():
+        for _ in range(5000):
+            if not over.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.00001)
+        written.append(1)
+
+    def interrupt(number, frame):
+        while frame is not None:
+            if frame.f_code is BackgroundWriter.wait.__code__:
+                raise KeyboardInterrupt
+            frame = frame.f_back
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        writer.start(write)
+        while not written:
+            try:
+                assert writer.wait() is None
+                assert written == [1]
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        over.set()
+        signal.signal(signal.SIGINT, before)
+    assert interrupted > 10
+
+
 def test_a_host_copy_shares_no_memory():
     tensors = {"a": torch.arange(5.0, requires_grad=True), "b": torch.zeros(())}
     copies = host_copy(tensors)
