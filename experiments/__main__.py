@@ -7,25 +7,18 @@ import time
 STARTED = time.monotonic()  # before anything heavy is imported: the budget counts that too
 
 import argparse  # noqa: E402
+import math  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
+
+from experiments import programs  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says; its exit code."""
     given = parser().parse_args(arguments)
-    try:
-        given.do(given)
-    except (ValueError, OSError) as error:
-        if os.environ.get("RELA_TRACEBACK"):
-            raise
-        print(f"experiments: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("experiments: interrupted; the same command goes on", file=sys.stderr)
-        return 130
-    return 0
+    return programs.run(lambda: given.do(given))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,14 +35,18 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, help="write the new rows to this folder, too")
     run.add_argument("--only", action="append", default=[], help="do runs whose id contains this (repeatable)")
     run.add_argument("--set", action="append", default=[], help="change a setting, as in rela train (repeatable)")
-    run.add_argument("--limit", type=int, help="use only this many sentences of each text, to test the set-up")
+    run.add_argument(
+        "--limit", type=programs.at_least(1), help="use only this many sentences of each text, to test the set-up"
+    )
     run.add_argument("--commit", default="", help="the commit of the code, if git is not available")
     run.add_argument("--keep-model", type=Path, help="keep copies of the models in half precision here")
     run.add_argument(
         "--resumable", action="store_true", help="start a run that may not fit, and stop it with a checkpoint"
     )
     run.add_argument("--retry", action="store_true", help="repeat runs that failed or have no analysis")
-    run.add_argument("--workers", type=int, default=1, help="number of processes that share the runs and the device")
+    run.add_argument(
+        "--workers", type=programs.at_least(1), default=1, help="number of processes that share the runs and the device"
+    )
     run.add_argument("--workers-of", type=int, help=argparse.SUPPRESS)  # one of so many processes,
     run.add_argument("--started", type=float, help=argparse.SUPPRESS)  # whose time counts from here
     run.set_defaults(do=do_run)
@@ -70,8 +67,8 @@ def parser() -> argparse.ArgumentParser:
 def do_run(given: argparse.Namespace) -> None:
     from experiments.workers import others
 
-    if given.workers < 1:
-        raise ValueError(f"--workers is {given.workers}; wanted at least 1")
+    if not math.isfinite(given.minutes):
+        raise ValueError(f"--minutes is {given.minutes}; wanted a time")
     # By default each process has a thread for every core of the machine, of which a container may have few:
     # the analysis of three runs side by side then took minutes where it takes seconds.
     os.environ.setdefault("OMP_NUM_THREADS", "4")
@@ -118,10 +115,12 @@ def do_list(given: argparse.Namespace) -> None:
 
 
 def do_merge(given: argparse.Namespace) -> None:
-    from experiments.rows import ROWS, merge_rows, read_rows
+    from experiments.rows import ROWS, check_rows, merge_rows, read_rows
 
     for file in given.files:
+        file.stat()  # no file is no rows elsewhere; here it is a wrong name
         rows = read_rows(file)
+        check_rows(rows, str(file))
         for experiment in sorted({row["experiment"] for row in rows}):
             path = ROWS / f"{experiment}.jsonl"
             added = merge_rows(path, [row for row in rows if row["experiment"] == experiment])

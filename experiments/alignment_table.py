@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from typing import Any
 
 from torch import Tensor
 
+from experiments import programs
 from rela.alignment.choose import Aligner, choose, default_choice, load_choice
 from rela.alignment.corpus import METHODS, PRODUCT, WordMatrices, symmetrise_matrices, turn, two_matrices
 from rela.alignment.joint import load_joint
@@ -97,18 +99,21 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--gold-one-based", action="store_true")
     parser.add_argument("--gold-flipped", action="store_true")
     parser.add_argument("--tokenised", action="store_true")
-    parser.add_argument("--links", action="append", default=[], metavar="NAME=FILE")
-    parser.add_argument("--resamples", type=int, default=1000)
+    parser.add_argument("--links", action="append", type=programs.named, default=[], metavar="NAME=FILE")
+    parser.add_argument("--resamples", type=programs.at_least(1), default=1000)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
 
+    programs.check_output(options.output)
     pairs = list(read_pairs(options.source, options.target, "raise"))
     gold = read_links(options.gold, options.gold_one_based, options.gold_flipped)
     forward, backward = (Translator.load(folder, options.device) for folder in (options.forward, options.reverse))
     rows = []
     for name, file in (text.split("=", 1) for text in options.links):
         links = read_hypotheses(file)
+        if len(links) != len(pairs):
+            raise ValueError(f"{file} has links of {len(links)} sentences; the text has {len(pairs)}")
         rows.append({"aligner": name, "variant": file, **judge(links, gold, options.resamples)})
         kept = judge(of_one_sort(links, pairs), gold, options.resamples)
         rows.append({"aligner": f"{name}, without links of a word and a mark", "variant": file, **kept})
@@ -132,4 +137,4 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -23,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rela.data.corpus import raw_lines, read_pairs
+from experiments import programs
+from rela.data.corpus import read_lines, read_pairs
 from rela.decoding.translate import Translator
 from rela.files import write_text
 from rela.filtering.check import Checker, PairCheck
@@ -35,8 +37,7 @@ BAD = ("any=repetition,strongly_detached,fully_detached", "fully detached=fully_
 
 def read_labelled(path: Path) -> list[dict[str, str]]:
     """The rows of a table of tab-separated columns, compressed or not."""
-    lines = ((raw or b"").decode("utf-8") for _, raw in raw_lines(path))
-    return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return list(csv.DictReader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def badness(checks: Sequence[PairCheck]) -> dict[str, NDArray[np.float64]]:
@@ -77,6 +78,9 @@ def rows_of(what: str, values: dict[str, NDArray[np.float64]], bad: NDArray[np.b
 
 def labelled_rows(checker: Checker, path: Path, bad: Sequence[str], resamples: int) -> list[dict[str, Any]]:
     table = read_labelled(path)
+    for column in ("source", "translation"):
+        if not table or any(row.get(column) is None for row in table):
+            raise ValueError(f"{path} has no {column} in some row, or no rows; wanted a header and rows under it")
     for column in sorted({column for text in bad for column in text.partition("=")[2].split(",")}):
         if other := {str(row.get(column)) for row in table} - {"0", "1"}:
             raise SystemExit(f"{path} has {min(other)!r} in the column {column!r}; wanted 0 and 1")
@@ -106,12 +110,12 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--forward", type=Path, required=True)
     parser.add_argument("--reverse", type=Path)
     parser.add_argument("--labelled", type=Path)
-    parser.add_argument("--bad", action="append", metavar="NAME=COLUMN,COLUMN")
+    parser.add_argument("--bad", action="append", type=programs.named, metavar="NAME=COLUMN,COLUMN")
     parser.add_argument("--source", type=Path, help="text from which noise is made; must not be the calibration text")
     parser.add_argument("--target", type=Path)
-    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--pairs", type=programs.at_least(1), default=1000)
     parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--resamples", type=int, default=1000)
+    parser.add_argument("--resamples", type=programs.at_least(1), default=1000)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
@@ -120,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     if not (options.labelled or options.source):
         parser.error("there is nothing to judge; wanted --labelled, or --source and --target")
 
+    programs.check_output(options.output)
     reverse = None if options.reverse is None else Translator.load(options.reverse, options.device)
     checker = Checker(Translator.load(options.forward, options.device), reverse)
     if checker.detector is None:
@@ -139,4 +144,4 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

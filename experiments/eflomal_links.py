@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from experiments import programs
 from rela.data.corpus import read_pairs
 from rela.evaluation.alignment import Link, pharaoh, symmetrise
 from rela.evaluation.symmetrise import SYMMETRISATIONS
@@ -40,7 +42,8 @@ def tokenised(text: str) -> str:
 
 
 def all_pairs(options: argparse.Namespace) -> tuple[list[tuple[str, str]], int]:
-    """The test pairs, then the training pairs; and how many are test pairs."""
+    """The test pairs, then the training pairs; and how many are test pairs. The output is writable, or this fails."""
+    programs.check_output(options.out)
     test = [(normalised(a), normalised(b)) for a, b in read_pairs(options.source, options.target, "raise")]
     train: Iterator[tuple[str, str]] = read_pairs(options.train_source, options.train_target, "skip")
     words = str if options.train_tokenised else tokenised
@@ -51,7 +54,9 @@ def all_pairs(options: argparse.Namespace) -> tuple[list[tuple[str, str]], int]:
 def read_test_links(path: Path, count: int) -> list[frozenset[Link]]:
     """The first `count` lines of eflomal's links."""
     with open(path, encoding="utf-8") as file:
-        lines = [next(file) for _ in range(count)]
+        lines = list(islice(file, count))
+    if len(lines) < count:
+        raise ValueError(f"the aligner wrote links of {len(lines)} sentences; wanted those of {count}")
     return [frozenset((int(a), int(b)) for a, b in (link.split("-") for link in line.split())) for line in lines]
 
 
@@ -71,7 +76,9 @@ def text_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--train-tokenised", action="store_true", help="training text is already split into words by spaces"
     )
-    parser.add_argument("--limit", type=int, help="use only this many training pairs, from the beginning")
+    parser.add_argument(
+        "--limit", type=programs.at_least(1), help="use only this many training pairs, from the beginning"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
@@ -103,4 +110,4 @@ def main(arguments: Sequence[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import resource
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments import programs
 from experiments.eflomal_links import all_pairs, read_test_links, text_options, write_links
 
 
@@ -48,4 +50,4 @@ def main(arguments: Sequence[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments import programs
 from rela.config import CorpusConfig, load_config, save_config
 from rela.data.corpus import read_lines, read_pairs
 from rela.decoding.translate import Translator
@@ -50,6 +51,14 @@ from rela.filtering.score_store import ScoreStore
 KINDS = ("shuffled", "wrong-language", "insertion", "omission", "repetition", "copy")
 NOISE = 0.2
 RULES = ("score", "log-prob", "null-rate", "length-ratio")
+
+
+def proportion(text: str) -> float:
+    """The type of an option that is a share."""
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; wanted a number from 0 to 1")
+    return share
 
 
 def plant(
@@ -84,7 +93,10 @@ def write_pairs(pairs: Iterable[Pair], stem: Path) -> None:
 
 def read_noisy(out: Path) -> tuple[list[Pair], list[str]]:
     pairs = list(read_pairs(out / "noisy.source", out / "noisy.target", "raise"))
-    return pairs, (out / "noisy.kinds").read_text(encoding="utf-8").split("\n")[: len(pairs)]
+    kinds = (out / "noisy.kinds").read_text(encoding="utf-8").split("\n")[:-1]
+    if len(kinds) != len(pairs):
+        raise ValueError(f"{out / 'noisy.kinds'} has {len(kinds)} lines for {len(pairs)} pairs; run plant again")
+    return pairs, kinds
 
 
 def length_badness(pairs: Sequence[Pair]) -> NDArray[np.float64]:
@@ -163,6 +175,8 @@ def write_kept(pairs: Sequence[Pair], rule: str, values: NDArray[np.float64], op
 def do_plant(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     pairs = list(islice(read_pairs(options.source, options.target, "skip"), options.limit))
+    if not pairs:
+        raise ValueError(f"{options.source} and {options.target} have no pairs with text on both sides")
     other = list(islice(read_lines(options.other_language), options.limit)) if options.other_language else []
     made, kinds = plant(pairs, options.share, options.seed, [line for line in other if line.split()])
     write_pairs(made, options.out / "noisy")
@@ -224,7 +238,9 @@ def do_compare(options: argparse.Namespace) -> None:
     texts = {path.name.removeprefix("test-"): list(read_lines(path)) for path in sorted(options.out.glob("test-*"))}
     rows = []
     for name, lines in texts.items():
-        rule, seed = name.rsplit("-", 1)
+        rule, _, seed = name.rpartition("-")
+        if not seed.isdecimal():  # no translation of ours
+            continue
         for baseline in ("oracle", "score"):
             other = texts.get(f"{baseline}-{seed}")
             if rule != baseline and other is not None:
@@ -249,25 +265,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         step = parsers[name] = steps.add_parser(name)
         step.add_argument("--out", type=Path, required=True)
-        step.add_argument("--share", type=float, default=NOISE, help="share of the pairs that are made noisy")
+        step.add_argument("--share", type=proportion, default=NOISE, help="share of the pairs that are made noisy")
         step.set_defaults(run=run)
     planting, scoring, ranking, training, comparing = parsers.values()
     planting.add_argument("--source", type=Path, required=True)
     planting.add_argument("--target", type=Path, required=True)
     planting.add_argument("--other-language", type=Path, help="text for the noise of a wrong language")
-    planting.add_argument("--limit", type=int)
+    planting.add_argument("--limit", type=programs.at_least(1))
     planting.add_argument("--seed", type=int, default=1)
     for step in (scoring, ranking):
         step.add_argument("--model", type=Path, required=True)
         step.add_argument("--reverse", type=Path)
         step.add_argument("--device", default="auto")
-    scoring.add_argument("--process", type=int, default=0)
-    scoring.add_argument("--processes", type=int, default=1)
+    scoring.add_argument("--process", type=programs.at_least(0), default=0)
+    scoring.add_argument("--processes", type=programs.at_least(1), default=1)
     training.add_argument(
         "--config", type=Path, required=True, help="config of the models; its training text is replaced"
     )
     training.add_argument("--set", action="append", help="override a value of the config")
-    training.add_argument("--rule", action="append", help="train only with this rule (repeatable)")
+    training.add_argument(
+        "--rule", action="append", choices=("none", "oracle", *RULES), help="train only with this rule (repeatable)"
+    )
     training.add_argument("--test-source", type=Path, required=True)
     for step in (training, comparing):
         step.add_argument("--test-target", type=Path, required=True)
@@ -277,4 +295,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

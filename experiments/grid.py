@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.rows import check_name
 from rela.config import from_dict, read_yaml
 
 ROOT = Path(__file__).parents[1]
@@ -114,14 +115,17 @@ class Grid:
 def load_grid(path: str | Path, tasks: str | Path = TASKS) -> Grid:
     """The grid of a YAML file; an unknown key, task or variation is an error that names it."""
     values = mapping(read_yaml(path), ("experiment", "variations", "runs"), str(path), ("workers",))
-    experiment = str(values["experiment"])
+    experiment = values["experiment"]
+    check_name(experiment, str(path))
     workers = values.get("workers", 1)
     if type(workers) is not int or workers < 1:
         raise ValueError(f"{path}: workers is {workers!r}; wanted a number of processes, at least 1")
     known = load_tasks(tasks)
+    if not isinstance(values["variations"], dict):
+        raise ValueError(f"{path}: variations is {values['variations']!r}; wanted a mapping from their names")
     variations = {name: read_variation(text, f"{path}: {name}") for name, text in values["variations"].items()}
     runs: list[Run] = []
-    for number, entry in enumerate(values["runs"], start=1):
+    for number, entry in enumerate(as_list(values["runs"]), start=1):
         where = f"{path}: run {number}"
         entry = mapping(entry, ("variation", "seed", "task"), where)
         runs += [
@@ -164,10 +168,11 @@ def read_variation(values: Any, where: str) -> Variation:
         attention = dict.fromkeys(ATTENTIONS, attention)
     kinds = mapping(attention, (), f"{where}: attention", optional=ATTENTIONS)
     overrides = [f"model.{name}_attention={kind}" for name, kind in kinds.items()]
+    seconds = values.get("seconds", DEFAULT_SECONDS)
+    if not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+        raise ValueError(f"{where}: seconds is {seconds!r}; wanted a number above 0")
     return Variation(
-        overrides=(*overrides, *values.get("set", ())),
-        row=values.get("row"),
-        seconds=float(values.get("seconds", DEFAULT_SECONDS)),
+        overrides=(*overrides, *map(str, as_list(values.get("set", [])))), row=values.get("row"), seconds=seconds
     )
 
 
@@ -183,7 +188,7 @@ def mapping(values: Any, wanted: Sequence[str], where: str, optional: Sequence[s
 
 
 def look_up(known: dict[str, Any], name: str, where: str) -> Any:
-    if name not in known:
+    if name not in list(known):  # which need not be hashable
         raise ValueError(f"{where} names {name!r}; wanted one of {', '.join(known)}")
     return known[name]
 

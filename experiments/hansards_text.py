@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from experiments import programs
 from experiments.eflomal_links import normalised, tokenised
 from rela.data.corpus import read_pairs
 from rela.files import write_text
@@ -74,4 +76,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rela.files import lock, replacing
+from rela.files import lock, parse_json, read_text, replacing
 
 ROWS = Path(__file__).with_name("rows")
 FREE = {"train.directory", "train.device", "train.tensorboard", "train.log_every", "data.root", "data.directory"}
 """Settings that do not decide what a run measures."""
+FIELDS = (
+    *("id", "experiment", "task", "variation", "seed", "limit"),
+    *("error", "config", "training", "scores", "analysis", "seconds"),
+)
+"""What each row holds; newer ones hold more."""
 
 Row = dict[str, Any]
 
@@ -20,24 +27,48 @@ Row = dict[str, Any]
 def read_rows(path: str | Path) -> list[Row]:
     """The rows of a file, in order; none where there is no file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         return []
     rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # text in a row may hold other ends of lines
         try:
-            rows.append(json.loads(line))
+            row = parse_json(line) if line else {}
         except ValueError:
-            raise ValueError(f"{path}, line {number}: wanted a JSON object") from None
+            row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: wanted a JSON object")
+        rows += [row] if line else []
     return rows
+
+
+def check_rows(rows: Sequence[Row], where: str) -> None:
+    """Refuse rows that the runner has not written: they would be an error whenever tables are made."""
+    for number, row in enumerate(rows, start=1):
+        if missing := [name for name in FIELDS if name not in row]:
+            raise ValueError(f"{where}, row {number} lacks {', '.join(missing)}; wanted rows of `run`")
+        check_name(row["experiment"], f"{where}, row {number}")
+
+
+def check_name(experiment: Any, where: str) -> None:
+    """Refuse the name of an experiment that cannot be that of its file of rows."""
+    if not isinstance(experiment, str) or not re.fullmatch(r"[\w-]+", experiment):
+        raise ValueError(f"{where}: experiment is {experiment!r}; wanted a name of letters, digits, - and _")
 
 
 def append_row(path: str | Path, row: Row) -> None:
     """Add a row to a file, which at every moment holds whole rows alone; other processes may add theirs."""
+    with alone_with(path):
+        write_rows(path, [*read_rows(path), row])
+
+
+@contextlib.contextmanager
+def alone_with(path: str | Path) -> Iterator[None]:
+    """Within this no other process changes a file of rows."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with Path(path).with_name(f".{Path(path).name}.lock").open("w") as file:
         lock(file.fileno(), f"{path} is being written", wait=True)
-        write_rows(path, [*read_rows(path), row])
+        yield
 
 
 def write_rows(path: str | Path, rows: Sequence[Row]) -> None:
@@ -51,14 +82,15 @@ def write_rows(path: str | Path, rows: Sequence[Row]) -> None:
 
 def merge_rows(path: str | Path, new: Iterable[Row]) -> int:
     """Add the rows that the file does not hold yet; how many there were."""
-    rows = read_rows(path)
-    before = len(rows)
-    for row in new:
-        if row not in rows:
-            rows.append(row)
-    if len(rows) > before:
-        write_rows(path, rows)
-    return len(rows) - before
+    with alone_with(path):
+        rows = read_rows(path)
+        before = len(rows)
+        for row in new:
+            if row not in rows:
+                rows.append(row)
+        if len(rows) > before:
+            write_rows(path, rows)
+        return len(rows) - before
 
 
 def row_of(rows: Sequence[Row], id: str, config: Mapping[str, Any], limit: int | None = None) -> Row | None:

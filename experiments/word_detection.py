@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments import programs
 from rela.analysis.tokenised import raw_text
 from rela.data.corpus import read_pairs
 from rela.decoding.translate import Translator
@@ -170,22 +172,29 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--reverse", type=Path)
     parser.add_argument("--gold", type=Path, help="gold links of the text, which is tokenised")
     parser.add_argument("--gold-one-based", action="store_true")
-    parser.add_argument("--skip", type=int, default=0, help="pairs at the start of the text that are not used")
-    parser.add_argument("--pairs", type=int)
+    parser.add_argument(
+        "--skip", type=programs.at_least(0), default=0, help="pairs at the start of the text that are not used"
+    )
+    parser.add_argument("--pairs", type=programs.at_least(1))
     parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--resamples", type=int, default=1000)
+    parser.add_argument("--resamples", type=programs.at_least(1), default=1000)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
 
+    programs.check_output(options.output)
     reverse = None if options.reverse is None else Translator.load(options.reverse, options.device)
     checker = Checker(Translator.load(options.forward, options.device), reverse)
     chosen = slice(options.skip, None if options.pairs is None else options.skip + options.pairs)
     pairs = list(islice(read_pairs(options.source, options.target, "raise"), chosen.stop))[chosen.start :]
-    gold = options.gold and read_links(options.gold, options.gold_one_based)[chosen]
+    if not pairs:
+        raise ValueError(f"{options.source} has no pairs after the first {options.skip}; wanted a smaller --skip")
+    gold = None if options.gold is None else read_links(options.gold, options.gold_one_based)[chosen]
+    if gold is not None and len(gold) != len(pairs):
+        raise ValueError(f"{options.gold} has links of {len(gold)} of these sentences; the text has {len(pairs)}")
     rows = []
     for side in (1, 0):
-        if gold:
+        if gold is not None:
             made = {f"{run} left out": shortened_cases(pairs, gold, side, run, options.seed) for run in (1, RUN)}
         else:
             made = {kind: noisy_cases(pairs, side, kind, options.seed) for kind in NOISES}
@@ -201,4 +210,4 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, NoReturn
 
 try:
@@ -165,20 +165,20 @@ def give_up(error: Exception) -> NoReturn:
     fail("this is a bug in rela; please report it with the command and the lines above", code=1)
 
 
-def is_expected(error: Exception) -> bool:
-    """Whether an exception is raised on purpose, for something a user can put right."""
+def is_expected(error: Exception, ours: Sequence[str] = ("rela",)) -> bool:
+    """Whether an exception is raised on purpose, by one of our packages, for something a user can put right."""
     if isinstance(error, ImportError):
         return (error.name or "").split(".")[0] != "rela"  # an extra is not installed
     if type(error) is ValueError:
-        return raised_here(error)  # and not by a library that we called wrongly
+        return raised_in(ours, error)  # and not by a library that we called wrongly
     return isinstance(error, (RunFailed, ValueError, OSError))
 
 
-def raised_here(error: Exception) -> bool:
-    """Whether an exception comes from the package's own code."""
+def raised_in(packages: Sequence[str], error: Exception) -> bool:
+    """Whether an exception comes from the code of one of these packages."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     module: str = frame.f_globals.get("__name__", "")
-    return module.split(".")[0] == "rela"
+    return module.split(".")[0] in packages
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from experiments.rows import append_row, read_rows
+from experiments.rows import append_row, merge_rows, read_rows
 from experiments.workers import claimed
 
 
@@ -31,6 +31,13 @@ with claimed(Path({str(tmp_path)!r}), "grid/task/rela-g/1") as mine:
 
 def test_rows_added_at_once_are_all_kept(tmp_path: Path) -> None:
     """Each with a file handle of its own, so that locks work between threads as they do between processes."""
+
+    def add(number: int) -> None:
+        if number % 2:
+            append_row(tmp_path / "rows.jsonl", {"id": number})
+        else:
+            merge_rows(tmp_path / "rows.jsonl", [{"id": number}])
+
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: append_row(tmp_path / "rows.jsonl", {"id": number}), range(40)))
+        list(pool.map(add, range(40)))
     assert sorted(row["id"] for row in read_rows(tmp_path / "rows.jsonl")) == list(range(40))
