@@ -42,8 +42,7 @@ def tokenised(text: str) -> str:
 
 
 def all_pairs(options: argparse.Namespace) -> tuple[list[tuple[str, str]], int]:
-    """The test pairs, then the training pairs; and how many are test pairs. The output is writable, or this fails."""
-    programs.check_output(options.out)
+    """The test pairs, then the training pairs; and how many are test pairs."""
     test = [(normalised(a), normalised(b)) for a, b in read_pairs(options.source, options.target, "raise")]
     train: Iterator[tuple[str, str]] = read_pairs(options.train_source, options.train_target, "skip")
     words = str if options.train_tokenised else tokenised
@@ -91,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     except ImportError:
         raise SystemExit("eflomal is not installed: pip install eflomal") from None
 
+    programs.check_output(options.out)
     pairs, count = all_pairs(options)
     with tempfile.TemporaryDirectory() as folder:
         forward, reverse = Path(folder) / "forward", Path(folder) / "reverse"

@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     if not options.program.is_file():
         raise SystemExit(f"{options.program} is not there; wanted the program fast_align")
 
+    programs.check_output(options.out)
     pairs, count = all_pairs(options)
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text"

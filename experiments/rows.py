@@ -15,10 +15,20 @@ from rela.files import lock, parse_json, read_text, replacing
 ROWS = Path(__file__).with_name("rows")
 FREE = {"train.directory", "train.device", "train.tensorboard", "train.log_every", "data.root", "data.directory"}
 """Settings that do not decide what a run measures."""
-FIELDS = (
-    *("id", "experiment", "task", "variation", "seed", "limit"),
-    *("error", "config", "training", "scores", "analysis", "seconds"),
-)
+FIELDS = [
+    "id",
+    "experiment",
+    "task",
+    "variation",
+    "seed",
+    "limit",
+    "error",
+    "config",
+    "training",
+    "scores",
+    "analysis",
+    "seconds",
+]
 """What each row holds; newer ones hold more."""
 
 Row = dict[str, Any]

@@ -329,9 +329,8 @@ def masks_of(parts: Collection[Any], left: Collection[nn.Module]) -> dict[int, s
     found: dict[int, str] = {}
     for part in parts:
         inside = {id(module) for module in part.modules()}
-        needed = "additive" if any(id(module) in inside for module in left) else "boolean"
-        if needed == "boolean" and others_add_masks(part):
-            needed = "additive"
+        added = any(id(module) in inside for module in left) or others_add_masks(part)
+        needed = "additive" if added else "boolean"
         if needed == "boolean" and getattr(part, "_supports_sdpa", False) and not makes_exceptions(part):
             needed = "implied"
         for config in configurations([part]):

@@ -146,12 +146,12 @@ def say_if_one_has_an_aligner(forward: Translator, backward: Translator | None) 
     """A line on stderr where one of two folders has a trained aligner of both and the other has lost its own."""
     from rela.alignment.joint import joint_file
 
-    both = [one for one in (forward, backward) if one is not None and one.folder is not None]
-    having = [one.folder for one in both if joint_file(one) is not None]
-    folders = [one.folder for one in both]
-    if len(folders) == 2 and len(having) == 1:
-        (lacking,) = {*folders} - {*having}
-        print(f"{having[0]} has a trained aligner, {lacking} has none: links are those of the heads", file=sys.stderr)
+    if backward is None:
+        return
+    lacking, having = sorted((forward, backward), key=lambda one: joint_file(one) is not None)
+    if joint_file(lacking) is None and joint_file(having) is not None:
+        found = f"{having.folder} has a trained aligner, {lacking.folder} has none"
+        print(f"{found}: links are those of the heads", file=sys.stderr)
 
 
 def remember_choice(translator: Translator, choice: AlignmentChoice, stream: TextIO) -> None:
